@@ -141,7 +141,6 @@ def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
 
 
 def _add(answer: dict[str, Any], delta: Any) -> dict[str, Any]:
-    """Adds a delta to an answer, and returns what the delta contains."""
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
     calls = []

@@ -10,6 +10,7 @@ from typing import get_args
 
 import typer
 
+from vllm_harness._environments.spec import parse
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import run_folder
 from vllm_harness._regression.selection import known_names
@@ -73,7 +74,7 @@ def review(
         )
     chosen = known_names(parts, get_args(PartName), "part")
     request = ReviewRequest(
-        head=head or HERE,
+        head=_absolute(head or HERE),
         base=base,
         folder=output or run_folder("reviews", time.strftime("%Y%m%d-%H%M%S")),
         parts=tuple(name for name in get_args(PartName) if name in (chosen or get_args(PartName))),
@@ -96,6 +97,13 @@ def review(
             with Path(summary).open("a") as file:
                 file.write(comment(result))
         raise typer.Exit(result.exit_code)
+
+
+def _absolute(spec: str) -> str:
+    """The spec of a tree with the whole path, so that the commands of a review work anywhere."""
+    parsed = parse(spec)
+    kernels = f"@{parsed.kernels}" if parsed.kernels else ""
+    return f"tree:{parsed.tree}{kernels}" if parsed.tree else spec
 
 
 def _reviewed(request: ReviewRequest) -> tuple[Review, list[PartResult]]:

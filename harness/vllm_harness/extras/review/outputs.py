@@ -139,6 +139,7 @@ def write_records(review: Review, results: Sequence[PartResult], writer: RunWrit
 
 def _judged(case: CaseRecord, failure: ShownFailure | None) -> CaseRecord:
     """The record of a case; if the case did not regress, something explains each of its findings."""
+    case = case.model_copy(update={"id": f"{case.group}, {case.id}"})  # groups share names
     if failure:
         text = "\n".join(failure_lines(failure))
         return case.model_copy(update={"details": text, "outcome": Outcome.FINDING, "reason": failure.title})

@@ -14,6 +14,7 @@ from vllm_harness._files.paths import checkout
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._runs.records import CaseRecord, Outcome
 from vllm_harness._runs.report.run import read_run
+from vllm_harness.cli.run import RunOptions
 from vllm_harness.extras.review.change import Change
 from vllm_harness.extras.review.choice import touched_tests
 from vllm_harness.extras.review.coverage import coverage_file, read_coverage
@@ -93,6 +94,7 @@ def _chosen(
 def _results(root: Path, tests: Sequence[str], spec: str, folder: Path) -> dict[str, CaseRecord]:
     """Runs tests, and returns their records by id."""
     options = [f"--vllm={spec}", f"--vllm-model={MODEL}", "--vllm-lane=scripted", f"--vllm-output={folder}"]
+    options.append(f"--vllm-at-once={RunOptions.at_once}")
     command = [
         *killed_with_parent(),
         sys.executable,
