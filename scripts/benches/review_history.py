@@ -2,15 +2,15 @@
 
     scripts/bench-review 0.31.0 0.32.0 --files internlm2,jamba
 
-Each file of the later release is put into a copy of the earlier one, and `vllm-harness review` runs the
-parsers of the families that reach it. A file that needs other new files of that release cannot be judged
-alone: its parsers are not made, which the table shows as such.
+Each file of the later release is put into a copy of the earlier one, with the files from which it imports
+names that the earlier release lacks, and `vllm-harness review` runs the parsers that reach it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._files.paths import cache_dir
+from vllm_harness.extras.review.imports import ModuleSource, Package
 
 FOLDERS = ("tool_parsers", "reasoning", "parser", "parser/engine")
 HEADINGS = ("file", "verdict", "cases", "regressed", "fixed", "worst", "defects that turned", "time")
@@ -40,7 +41,10 @@ def main() -> None:
     print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
     for name in files:
         git(tree, "checkout", "-q", "--", ".")
-        shutil.copy(later / name, tree / "vllm" / name)
+        git(tree, "clean", "-q", "-f")
+        for needed in with_needed(earlier, later, name):
+            (tree / "vllm" / needed).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(later / needed, tree / "vllm" / needed)
         print(f"| {' | '.join(row(tree, options.earlier, name))} |", flush=True)
     git(tree, "checkout", "-q", "--", ".")
 
@@ -51,6 +55,26 @@ def changed(earlier: Path, later: Path) -> list[str]:
     names = [path.relative_to(earlier).as_posix() for path in paths]
     both = [name for name in names if (later / name).is_file() and not name.endswith("__init__.py")]
     return sorted(name for name in both if (earlier / name).read_bytes() != (later / name).read_bytes())
+
+
+def with_needed(earlier: Path, later: Path, name: str) -> list[str]:
+    """A file, and the files from which it imports names that the earlier release lacks, and so on."""
+    needed, pending = list[str](), [name]
+    while pending:
+        needed.append(pending.pop())
+        source = ModuleSource("vllm." + needed[-1].removesuffix(".py").replace("/", "."), later / needed[-1])
+        for imported in source.imports:
+            file = Package(later).file(imported.module)
+            is_module = (later / Package(later).file(f"{imported.module}.{imported.name}")).is_file()
+            lacks = bool(imported.name) and not is_module and imported.name not in names_of(earlier / file)
+            if lacks and file not in (*needed, *pending) and (later / file).is_file():
+                pending.append(file)
+    return needed
+
+
+def names_of(path: Path) -> set[str]:
+    """The words of a file; empty if there is no such file."""
+    return set(re.findall(r"\w+", path.read_text())) if path.is_file() else set()
 
 
 def copied(package: Path, version: str) -> Path:

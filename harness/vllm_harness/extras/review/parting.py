@@ -69,7 +69,8 @@ def _wrong_from(expected: Message, steps: Sequence[Step]) -> int | None:
     for number, step in enumerate(steps, start=1):
         reasoning, content = reasoning + step.reasoning, content + step.content
         for call in step.calls:
-            arguments[call.index] = arguments.get(call.index, "") + call.arguments
+            index = call.index or 0
+            arguments[index] = arguments.get(index, "") + call.arguments
         begun = _begins(expected.reasoning, reasoning) and _begins(expected.content, content)
         if not begun or not all(_call_begins(expected, *call) for call in arguments.items()):
             return number

@@ -112,7 +112,8 @@ def _results(root: Path, tests: Sequence[str], spec: str, folder: Path) -> dict[
             f"the tests of the suites did not run: pytest ended with {process.returncode}",
             hint=f"read {log.name}",
         )
-    return {case.id: case for case in read_run(folder).cases}
+    cases = () if process.returncode == _NO_TESTS_RAN else read_run(folder).cases
+    return {case.id: case for case in cases}
 
 
 def _failed(cases: dict[str, CaseRecord]) -> dict[str, CaseRecord]:
