@@ -70,7 +70,7 @@ def review(
         return
     if not head and not Path("vllm", "__init__.py").is_file():
         raise UsageError(
-            "this folder is no checkout of vLLM", hint="name one: --head tree:/path/to/vllm@0.32.0"
+            "this folder is not a checkout of vLLM", hint="name one: --head tree:/path/to/vllm@0.32.0"
         )
     chosen = known_names(parts, get_args(PartName), "part")
     request = ReviewRequest(

@@ -63,7 +63,7 @@ def _common(wanted: str, got: str) -> int:
 
 
 def _wrong_from(expected: Message, steps: Sequence[Step]) -> int | None:
-    """The number of the first chunk after which the answer is no beginning of what was expected."""
+    """The number of the first chunk after which the answer is not the beginning of what was expected."""
     reasoning = content = ""
     arguments: dict[int, str] = {}
     for number, step in enumerate(steps, start=1):
