@@ -123,7 +123,7 @@ def _nothing_in_git(
 
 
 def _announced(change: Change, scope: Scope) -> str:
-    touched = [f"the parsers of {len(scope.families)} families"] if scope.families else []
+    touched = [f"parsers of {few((family.name for family in scope.families), 6)}"] if scope.families else []
     touched += [f"the API {api.name}" for api in scope.apis]
     return f"{change}; this can affect {few(touched) if touched else 'nothing that the harness runs'}"
 
@@ -194,11 +194,18 @@ def _review(
             *scope.not_run,
             *(difference.not_run if difference else ()),
             *(each for result in results for each in result.not_run),
+            *(Named(what=name, reason="--parts leaves it out") for name in _left_out(request, scope)),
         ),
         not_judged=not_judged,
         seconds=time.monotonic() - started,
         run=str(request.folder),
     )
+
+
+def _left_out(request: ReviewRequest, scope: Scope) -> list[PartName]:
+    """The parts that the change can affect, and that were not asked for."""
+    affected = {"in-process": scope.families, "http": scope.families or scope.apis, "tests": scope.apis}
+    return [name for name in get_args(PartName) if affected[name] and name not in request.parts]
 
 
 def _counted(result: PartResult, regressed: int, accepted: int) -> Part:
