@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import dedent
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._protocol.formats import workflow_command
@@ -81,7 +82,7 @@ def _kind(number: int, cause: Cause, kind: FailureKind) -> Iterator[str]:
     fence = "`" * max(3, max(len(run) for run in _runs("\n".join(lines))) + 1)
     yield ""
     yield f"{fence}text"
-    yield from lines[1:]
+    yield from dedent("\n".join(lines[1:])).splitlines()
     yield fence
     if not open_:
         yield "</details>"

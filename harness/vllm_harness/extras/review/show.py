@@ -37,7 +37,7 @@ def headline(review: Review) -> str:
 
 
 def _lines(review: Review) -> Iterator[str]:
-    yield f"{review.base} -> {review.head}"
+    yield from _folded(f"{review.base} -> ", review.head)
     if review.files:
         yield from _folded("changed: ", few(review.files))
     if review.other_files:
