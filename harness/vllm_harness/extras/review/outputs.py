@@ -45,8 +45,8 @@ def _comment(review: Review) -> Iterator[str]:
     yield MARK
     yield f"### vLLM harness, {headline(review)}"
     yield ""
-    changed = code_span(few(review.files) or "no code")
-    yield f"{code_span(review.base)} → {code_span(review.head)}; changed: {changed}"
+    changed = f"; changed: {code_span(few(review.files))}" if review.files else ""
+    yield f"{code_span(review.base)} → {code_span(review.head)}{changed}"
     if review.parts:
         yield ""
         yield "| part | regressed | fixed | unchanged | flaky | accepted | time |"
@@ -65,6 +65,7 @@ def _comment(review: Review) -> Iterator[str]:
     )
     yield from _folded("accepted regressions", _named(review.accepted))
     yield from _folded("flaky: wrong once, right when they ran again", list(review.flaky))
+    yield from _folded("wrong before and after the change, with other answers", list(review.otherwise))
     yield from _folded("not run", _named(review.not_run))
     if review.not_judged:
         yield ""

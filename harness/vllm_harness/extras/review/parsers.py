@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vllm_harness._defects.registry import load_defects
@@ -34,6 +34,7 @@ class PartResult:
         judged, fixed: the numbers of cases that ran before and after the change, and that became right.
         failures: the cases that regressed, and did so again by themselves.
         flaky: the cases that passed when they ran by themselves.
+        otherwise: the cases that are wrong as before, with other answers.
         defects: the known defects whose failures changed.
         not_run, not_judged: what did not run or could not be judged.
         cells: the cells after the change.
@@ -45,6 +46,7 @@ class PartResult:
     fixed: int = 0
     failures: tuple[ShownFailure, ...] = ()
     flaky: tuple[str, ...] = ()
+    otherwise: tuple[str, ...] = ()
     defects: tuple[DefectTurn, ...] = ()
     not_run: tuple[Named, ...] = ()
     not_judged: tuple[Named, ...] = ()
@@ -122,6 +124,7 @@ class ParserPart:
             fixed=len(changed) - len(regressed),
             failures=tried.failures,
             flaky=tried.flaky,
+            otherwise=tuple(_otherwise(before, after)),
             defects=tuple(_turns(before, after)),
             not_judged=tuple(_not_made(before, after)),
             cells=tuple(after),
@@ -135,6 +138,16 @@ def _cases_in_both(before: Sequence[Cell], after: Sequence[Cell]) -> int:
         for cell in (*before, *after)
     ]
     return sum(len(old & new) for old, new in zip(ran[: len(before)], ran[len(before) :], strict=True))
+
+
+def _otherwise(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[str]:
+    """The cases with the same mismatches before and after the change, but with other answers."""
+    for old, new in zip(before, after, strict=True):
+        for name in old.cases.keys() & new.cases.keys():
+            one, other = old.cases[name], new.cases[name]
+            same = (one.examples, one.digests) == (other.examples, other.digests)
+            if one.mismatches == other.mismatches and not same:
+                yield f"{new.family}, {new.group}, {name}"
 
 
 def _turns(before: Sequence[Cell], after: Sequence[Cell]) -> list[DefectTurn]:

@@ -216,5 +216,6 @@ def _counted(result: PartResult, regressed: int, accepted: int) -> Part:
         regressed=regressed,
         accepted=accepted,
         flaky=result.flaky,
+        otherwise=tuple(sorted(result.otherwise)),
         seconds=round(result.seconds, 1),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vllm_harness._terminal.pace import minutes
 from vllm_harness.extras.review.change import few
 from vllm_harness.extras.review.failure_text import WIDTH, kind_lines
-from vllm_harness.extras.review.verdict import Cause, Named, Review, ReviewVerdict
+from vllm_harness.extras.review.verdict import Cause, Named, Review
 
 MOST_KINDS = 6
 """The number of kinds of failures to show; the others are counted."""
@@ -20,12 +20,9 @@ def review_text(review: Review) -> str:
 
 def headline(review: Review) -> str:
     """The verdict in one line."""
-    counts = [
-        (review.total(name), name)
-        for name in ("regressed", "fixed", "unchanged")
-        if review.verdict is not ReviewVerdict.NOTHING
-    ]
+    counts = [(review.total(name), name) for name in ("regressed", "fixed", "unchanged") if review.parts]
     further = [
+        (len(review.otherwise), "wrong in another way"),
         (len(review.accepted), "accepted"),
         (len(review.flaky), "flaky"),
         (len(review.not_run), "not run"),
@@ -55,6 +52,8 @@ def _lines(review: Review) -> Iterator[str]:
         ("could not be judged", review.not_judged),
     ):
         yield from _named(title, named)
+    if review.otherwise:
+        yield from _folded("wrong before and after, with other answers: ", few(review.otherwise, 6))
     if review.flaky:
         yield "flaky (wrong once, right when it ran again by itself):"
         yield from (f"  {case}" for case in review.flaky)

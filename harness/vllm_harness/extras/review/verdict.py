@@ -32,6 +32,7 @@ class Part(StrictModel):
         fixed, regressed: the numbers of cases that became right or wrong.
         accepted: the number of regressed cases that the file of accepted regressions lists.
         flaky: the cases that were wrong once, and right when they ran again by themselves.
+        otherwise: the cases that are as wrong as before, by the same codes, but have other answers.
         seconds: the duration of the part.
     """
 
@@ -41,12 +42,13 @@ class Part(StrictModel):
     regressed: int = 0
     accepted: int = 0
     flaky: tuple[str, ...] = ()
+    otherwise: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def unchanged(self) -> int:
-        """The number of cases that neither regressed nor were fixed."""
-        return self.judged - self.fixed - self.regressed - self.accepted
+        """The number of cases that neither regressed nor were fixed, and have the same answers."""
+        return self.judged - self.fixed - self.regressed - self.accepted - len(self.otherwise)
 
 
 class Named(StrictModel):
@@ -210,6 +212,11 @@ class Review(StrictModel):
     def flaky(self) -> tuple[str, ...]:
         """The flaky cases of all parts."""
         return tuple(case for part in self.parts for case in part.flaky)
+
+    @property
+    def otherwise(self) -> tuple[str, ...]:
+        """The cases of all parts that are wrong as before, with other answers."""
+        return tuple(case for part in self.parts for case in part.otherwise)
 
 
 def verdict_of(parts: tuple[Part, ...], not_judged: tuple[Named, ...]) -> tuple[ReviewVerdict, int]:

@@ -49,6 +49,16 @@ def test_flaky_cases_are_counted() -> None:
     assert headline(review(flaky=("hermes, canonical, call",))).endswith(", 1 flaky, 1 not run)")
 
 
+def test_wrong_answers_that_change_are_named() -> None:
+    made = review()
+    part = made.parts[0].model_copy(update={"otherwise": ("hermes, malformed, no end",)})
+    shown = review_text(made.model_copy(update={"parts": (part,)}))
+    assert "with other answers: hermes, malformed, no end" in shown.replace("\n  ", " ")
+    assert shown.splitlines()[-1] == (
+        "verdict: fixed (0 regressed, 2 fixed, 297 unchanged, 1 wrong in another way, 1 not run)"
+    )
+
+
 def test_kinds_are_grouped_the_worst_first() -> None:
     failures = [failure(), failure("longcat"), failure("longcat", "long call"), lost()]
     files = {"hermes": (HERMES,), "longcat": (HERMES,), "step3": ("b.py",)}
