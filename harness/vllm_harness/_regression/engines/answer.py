@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.strict import StrictModel
@@ -79,15 +80,6 @@ class Curve(StrictModel):
     stopped_at: int | None = None
 
 
-class Step(StrictModel):
-    """A chunk of the model's text, and what a parser sends for it."""
-
-    text: str
-    reasoning: str = ""
-    content: str = ""
-    calls: tuple[CaseCall, ...] = ()
-
-
 class CaseAnswer(StrictModel):
     """The answer to one case.
 
@@ -102,7 +94,7 @@ class CaseAnswer(StrictModel):
         counted_reasoning: the number of reasoning tokens in the usage, if reported.
         reasoning_tokens: the number of tokens in the returned reasoning, if counted.
         curve: the cost at growing lengths, if the case measures cost instead of content.
-        steps: the chunks of a streamed answer, if they were asked for.
+        steps: the text of each chunk, and what the parser sends for it, if they were asked for.
         error: the error, if there is no answer.
     """
 
@@ -119,7 +111,7 @@ class CaseAnswer(StrictModel):
     counted_reasoning: int | None = None
     reasoning_tokens: int | None = None
     curve: Curve | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
     error: AnswerError | None = None
 
     @property

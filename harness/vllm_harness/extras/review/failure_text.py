@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vllm_harness._regression.engines.answer import Step
 from vllm_harness._terminal.tables import escaped
-from vllm_harness.extras.review.verdict import FailureKind, Message, Parting, ShownFailure
+from vllm_harness.extras.review.verdict import FailureKind, Message, Parting, ShownFailure, Step
 
 WIDTH = 80
 _LONGEST = 600

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from vllm_harness._regression.engines.answer import Step
-from vllm_harness.extras.review.verdict import Message, Parting
+from vllm_harness.extras.review.verdict import Message, Parting, Step
 
 _SHOWN = 60
 """The number of characters to show before and after the place at which two texts part."""

@@ -17,7 +17,7 @@ from vllm_harness._regression.results.judge import expected_of, judge
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness._regression.run import LIMIT_S
 from vllm_harness.extras.review.parting import parting
-from vllm_harness.extras.review.verdict import Message, ShownFailure
+from vllm_harness.extras.review.verdict import Message, ShownFailure, Step
 from vllm_harness.extras.triage.severity import severity_of_mismatch, worst_first
 
 _RULES = {
@@ -115,7 +115,7 @@ def failure_of(
     alike = [answer for answer, mismatch in found if mismatch == worst]
     answer = min(alike, key=lambda each: len(each.steps))
     wanted = _message(expected_of(case, answers, answer))
-    got = _answered(answer)
+    got, steps = _answered(answer), tuple(map(Step.model_validate, answer.steps))
     delivery = "" if answer.delivery is None else answer.delivery.code
     return ShownFailure(
         family=cases.family.name,
@@ -127,10 +127,10 @@ def failure_of(
         title=worst.title,
         severity=severity_of_mismatch(worst.code),
         text=answer.alternative or case.input.text,
-        steps=answer.steps,
+        steps=steps,
         expected=wanted,
         actual=got,
-        parting=parting(wanted, got, answer.steps),
+        parting=parting(wanted, got, steps),
         command=_command(spec, cases, case, engine),
     )
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from vllm_harness._files.strict import StrictModel
-from vllm_harness._regression.engines.answer import Step
+from vllm_harness._regression.engines.answer import CaseCall
 
 FORMAT = 1
 PartName = Literal["in-process", "http", "tests"]
@@ -56,6 +56,15 @@ class Named(StrictModel):
 
     what: str
     reason: str
+
+
+class Step(StrictModel):
+    """A chunk of the model's text, and what a parser sends for it."""
+
+    text: str
+    reasoning: str = ""
+    content: str = ""
+    calls: tuple[CaseCall, ...] = ()
 
 
 class Message(StrictModel):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vllm_harness._regression.engines.answer import CaseCall, Step
+from vllm_harness._regression.engines.answer import CaseCall
 from vllm_harness.extras.review.grouping import causes_of
 from vllm_harness.extras.review.parting import parting
-from vllm_harness.extras.review.verdict import Message, Named, Part, Review, ShownFailure, verdict_of
+from vllm_harness.extras.review.verdict import Message, Named, Part, Review, ShownFailure, Step, verdict_of
 
 TEXT = '<tool_call>\n{"name": "f", "arguments": {"city": "Paris"}}\n</tool_call>'
 HERMES = "tool_parsers/hermes_tool_parser.py"

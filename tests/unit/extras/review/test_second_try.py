@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vllm_harness._exchange.delivery import Delivery, deliveries
 from vllm_harness._regression.cases.case import Case, CaseInput, CaseSet, Expected, Topic
-from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall, Step
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, CaseCall
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import load_families
 from vllm_harness._scripted.meaning import Meaning, ToolCall
@@ -48,7 +48,7 @@ def test_what_was_wrong_before_is_no_failure() -> None:
 
 
 def test_a_failure_names_what_was_expected_and_where_it_parts() -> None:
-    steps = (Step(text="<call>", calls=(CaseCall(name="f", arguments='{"a": 1}}', index=0),)),)
+    steps = ({"text": "<call>", "calls": [{"name": "f", "arguments": '{"a": 1}}', "index": 0}]},)
     answers = [answer(WHOLE), answer(TOKENS, '{"a": 1}}', steps=steps)]
     for case, standard in ((MEANT, "the meaning"), (SAME, "the first delivery")):
         failure = shown(case, answers)
