@@ -1,11 +1,11 @@
 """The error hierarchy of the harness; each error has a message, a hint, and an exit code.
 
-    HarnessError                        a failure, or findings: exit code 1
+    HarnessError                        something else than vLLM prevents the work: exit code 3
         AssetError
             SourceUnavailableError, ChecksumError
-        BookError, BrokenEnvironmentError, EndpointError, InProcessError, InstallError, McpError
-        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, NotReproduced, OtherUserAnswers
-        ScriptError
+        BookError, EndpointError, InProcessError, InstallError, InternalError, McpError
+        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, OtherUserAnswers
+        BrokenEnvironmentError, NotReproduced, ScriptError       findings: exit code 1
         ForkServerFailed
             TemplateEnded
         ServerError
@@ -41,7 +41,7 @@ class HarnessError(Exception):
     """
 
     __module__ = "vllm_harness"  # the name that tracebacks show
-    exit_code = 1
+    exit_code = 3
     of_machine = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -66,3 +66,19 @@ class InfrastructureError(HarnessError):
     __module__ = "vllm_harness"
     exit_code = 3
     of_machine = True
+
+
+class InternalError(HarnessError):
+    """An error of the harness itself, which is never a finding.
+
+    Args:
+        cause: the exception that the harness did not expect.
+    """
+
+    __module__ = "vllm_harness"
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            f"the harness itself failed: {type(cause).__name__}; this says nothing about vLLM",
+            hint="report it with the lines above",
+        )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from vllm_harness._errors import UsageError
+from vllm_harness._machine import interrupts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,7 +30,7 @@ def check_installed() -> None:
 
 
 async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> None:
-    """Serves requests until SIGINT or SIGTERM, which aborts unfinished requests.
+    """Serves requests until a signal, which aborts unfinished requests.
 
     Args:
         answer: answers each valid request, whatever its target; it is cancelled if its client disconnects.
@@ -47,7 +48,8 @@ async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> No
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    before = {number: signal.getsignal(number) for number in interrupts.handled()}
+    for number in before:
         loop.add_signal_handler(number, stopped.set)
     try:
         try:
@@ -60,8 +62,9 @@ async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> No
         ready(f"http://{HOST}:{runner.addresses[0][1]}")
         await stopped.wait()
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
         await runner.cleanup()
 
 

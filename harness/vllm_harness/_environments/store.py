@@ -26,6 +26,8 @@ _MARKER = "vllm-harness.json"
 class MissingEnvironmentError(HarnessError):
     """The environment has not been made yet."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True)
 class Marker:

@@ -34,7 +34,12 @@ from vllm_harness._terminal.status import Progress, quiet
 
 
 def converse(
-    scenario: Scenario, server: VllmServer, transport: Transport, toolbox: Toolbox, progress: Progress = quiet
+    scenario: Scenario,
+    server: VllmServer,
+    transport: Transport,
+    toolbox: Toolbox,
+    begun: list[Conversation],
+    progress: Progress = quiet,
 ) -> Conversation:
     """Runs a conversation once.
 
@@ -43,6 +48,7 @@ def converse(
         server: the server.
         transport: the transport.
         toolbox: runs the tools that the model calls.
+        begun: receives the conversation when it begins.
         progress: receives a line at the start of each turn.
 
     Raises:
@@ -50,13 +56,15 @@ def converse(
         BookError: the server does not accept scripts, or does not answer.
     """
     runner = _TurnRunner(scenario, server, transport, toolbox)
+    begun.append(conversation := Conversation(transport, []))
     with http_client(server.endpoint) as client:
         for number, turn in enumerate(scenario.turns, 1):
             progress(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
-            runner.history.add(turn, runner.run(turn, client))
-    turns = list(runner.history.results.values())
-    exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
-    return Conversation(transport, turns, validate_conversation(exchanges))
+            conversation.turns.append(result := runner.run(turn, client))
+            runner.history.add(turn, result)
+    exchanges = [exchange for turn in conversation.turns if (exchange := turn.exchange) is not None]
+    conversation.findings = validate_conversation(exchanges)
+    return conversation
 
 
 class _TurnRunner:

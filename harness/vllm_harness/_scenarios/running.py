@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +12,8 @@ from vllm_harness._defects.registry import Defects, known_deviations, load_defec
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._exchange.server import VllmServer
-from vllm_harness._protocol import apply_known
+from vllm_harness._machine.tasks import pool_of
+from vllm_harness._protocol import KnownDeviation, apply_known
 from vllm_harness._scenarios import known_defects, mismatches, prompts
 from vllm_harness._scenarios.conversation import converse
 from vllm_harness._scenarios.format import Scenario
@@ -82,6 +82,7 @@ def run(
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
+    begun: list[Conversation] | None = None,
     progress: Progress = quiet,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, and compares the results.
@@ -94,6 +95,7 @@ def run(
             turn that allows no retries ends them.
         defects: the known defects of vLLM; by default the package's.
         mcp: the scenario's MCP servers, if they already run because the server under test calls them.
+        begun: receives each conversation when it begins, so that an interrupted run keeps its turns.
         progress: receives a line at the start of each turn.
 
     Raises:
@@ -110,40 +112,39 @@ def run(
     registry = load_defects() if defects is None else defects
     named = known_defects.named_defects(scenario, registry, server)
     lacking = server.endpoint.lacking()
+    begun = [] if begun is None else begun
+    version = server.vllm_version
+    mark = partial(_mark, known_deviations(server.entry.name, version, registry), version)
     with ExitStack() as stack:
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
         scenario = stack.enter_context(with_addresses(scenario))
         # only a scripted model generates the same text in any batch; concurrent images may show vllm-46354
         together = scripted and not has_images(scenario)
-        pool = stack.enter_context(_pool(AT_ONCE if together else 1))
+        pool = stack.enter_context(pool_of(AT_ONCE if together else 1))
         run_over = partial(
-            _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, progress
+            _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, begun, progress
         )
-        conversations = list(pool.map(run_over, transports))
+        try:
+            conversations = list(pool.map(run_over, transports))
+        except KeyboardInterrupt:
+            mark(begun)
+            known_defects.mark(scenario, begun, named, missing_on="")
+            raise
     _compare_prompts(conversations)
     if not scripted:
         _compare_meanings(conversations)
-    version = server.vllm_version
-    known = known_deviations(server.entry.name, version, registry)
-    for conversation in conversations:
-        conversation.findings = apply_known(conversation.findings, known, version)
-        for turn in conversation.turns:
-            turn.findings = apply_known(turn.findings, known, version)
+    mark(conversations)
     known_defects.mark(scenario, conversations, named, missing_on=version if scripted else "")
     return conversations
 
 
-@contextmanager
-def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """Yields a pool of threads that an interrupt does not wait for."""
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+def _mark(known: Sequence[KnownDeviation], version: str, conversations: Sequence[Conversation]) -> None:
+    """Marks the findings that are known deviations of this version."""
+    for conversation in conversations:
+        conversation.findings = apply_known(conversation.findings, known, version)
+        for turn in conversation.turns:
+            turn.findings = apply_known(turn.findings, known, version)
 
 
 def _run_over(
@@ -152,6 +153,7 @@ def _run_over(
     toolbox: Toolbox,
     lacking: Collection[str],
     attempts: int,
+    begun: list[Conversation],
     progress: Progress,
     transport: Transport,
 ) -> Conversation:
@@ -168,7 +170,7 @@ def _run_over(
     for attempt in range(1, attempts + 1):
         if attempt > 1:
             progress(f"{transport.label}: attempt {attempt} of {attempts}")
-        conversation = converse(scenario, server, transport, toolbox, progress)
+        conversation = converse(scenario, server, transport, toolbox, begun, progress)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:

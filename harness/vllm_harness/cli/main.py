@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from vllm_harness._errors import HarnessError
+from vllm_harness._errors import HarnessError, InternalError
 from vllm_harness._files.folders import explained
+from vllm_harness._machine import interrupts
 from vllm_harness._terminal.tables import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
@@ -40,23 +41,43 @@ def root(
 
 
 def main() -> None:
-    """The console script: runs the app, and turns an error into its message and exit code.
+    """Runs the app, and turns what ends it into a message and an exit code.
 
-    SIGTERM ends a command as Ctrl-C does: its servers are returned, and its results so far are kept.
+    SIGTERM and SIGHUP end a command as Ctrl-C does: its servers are returned, and its results are kept.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts.handle_signals()
     sys.argv[1:] = with_address(sys.argv[1:])
+    try:
+        code = _exit_code()
+    except KeyboardInterrupt:
+        code = interrupts.INTERRUPTED
+    if code == interrupts.INTERRUPTED:
+        code = interrupts.exit_code(code)
+    if code - 128 in interrupts.SIGNALS:
+        interrupts.end(code)
+    sys.exit(code)
+
+
+def _exit_code() -> int:
     try:
         with safe_streams():
             app()
-    except (HarnessError, OSError) as raised:
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    except Exception as raised:
         if (error := explained(raised)) is None:
-            raise
+            traceback.print_exc()
+            error = InternalError(raised)
         if error.exit_code != CLOSED_PIPE:
-            Console(stderr=True, highlight=False, soft_wrap=True).print(
-                f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
-            )
-        sys.exit(error.exit_code)
+            _show(error)
+        return interrupts.exit_code(error.exit_code)
+    return 0
+
+
+def _show(error: HarnessError) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
+    )
 
 
 if __name__ == "__main__":

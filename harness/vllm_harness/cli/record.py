@@ -18,6 +18,7 @@ from vllm_harness._cassettes.writing import CassetteWriter, check_writable, writ
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import attach
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._machine import interrupts
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
@@ -73,12 +74,20 @@ def record(
     with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
         empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
         with recorded(server.endpoint) if tokens else empty as generated:
-            conversation = _converse(read, server, over, mcp)
-        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
+            begun: list[Conversation] = []
+            try:
+                _converse(read, server, over, mcp, begun)
+            except KeyboardInterrupt:
+                if begun and any(turn.exchange for turn in begun[-1].turns):
+                    _keep(read, scenario, begun[-1], server, [], output)
+                raise
+        _keep(read, scenario, begun[-1], server, [each.tokens for each in generated], output)
+    if begun[-1].wrong or not any(turn.exchange for turn in begun[-1].turns):
+        raise typer.Exit(1)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
-    """Records the requests of a client until Ctrl-C or SIGTERM."""
+    """Records the requests of a client until a signal."""
     check_installed()
     endpoint, console = attach(upstream), plain_console(stderr=True)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
@@ -100,10 +109,11 @@ def _converse(
     server: VllmServer,
     transports: Sequence[Transport],
     mcp: Mcp | None,
-) -> Conversation:
+    begun: list[Conversation],
+) -> None:
     attempts = server.entry.limits.live_attempts
     with shown() as progress:
-        return run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)[0]
+        run(scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress)
 
 
 def _keep(
@@ -118,6 +128,7 @@ def _keep(
     about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
     cassette = of_conversation(scenario, conversation, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
+    interrupts.keep(output)
     console = plain_console()
     with_tokens = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
     of_tokens = f", with the tokens of {with_tokens}" if generated else ""
@@ -127,5 +138,3 @@ def _keep(
             console.print(f"turn {turn.turn}: cancelled: {turn.reason}")
     for problem in conversation.problems():
         console.print(escaped(problem))
-    if not answered or conversation.wrong:
-        raise typer.Exit(1)

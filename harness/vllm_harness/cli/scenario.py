@@ -128,12 +128,18 @@ def _run(
     target, at = target_record(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
-    with shown() as progress:
-        conversations = run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)
-    labels = {each.transport.label for each in conversations}
-    for conversation in conversations:
-        for record in records_of(conversation, target.id, at, labels):
-            writer.write(record)
+    begun: list[Conversation] = []
+    conversations: list[Conversation] = []
+    try:
+        with shown() as progress:
+            conversations += run(
+                scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress
+            )
+    finally:
+        last = {each.transport.label: each for each in conversations or begun}
+        for conversation in last.values():
+            for record in records_of(conversation, target.id, at, last):
+                writer.write(record)
     return conversations
 
 

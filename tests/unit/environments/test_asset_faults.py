@@ -159,8 +159,8 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def error_of(answer: Answer) -> str:
-    """Checks that the command failed with exit code 1 and no traceback; returns the error."""
-    assert answer.code == 1, answer.err
+    """Checks that the command failed with exit code 3 and no traceback; returns the error."""
+    assert answer.code == 3, answer.err
     assert "Traceback" not in answer.err
     return answer.err
 

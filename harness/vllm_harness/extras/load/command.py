@@ -21,6 +21,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import NO_KEY
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine import interrupts
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.header import new_header
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 API_KEY = "VLLM_API_KEY"
 _SHOWN = 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEADINGS = (
     "transport",
     "requests",
@@ -163,21 +163,22 @@ async def _until_stopped(running: Load) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def stop_by(number: signal.Signals) -> None:
-        running.stopped = number.name
+        interrupts.note(number)
+        running.stopped = running.stopped or number.name
         loop.remove_signal_handler(number)
         signal.signal(number, before[number])
         stop.set()
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
+    before = {number: signal.getsignal(number) for number in interrupts.handled()}
+    for number in before:
         loop.add_signal_handler(number, stop_by, number)
     try:
         with _shown_progress(running):
             await running.run(stop)
     finally:
-        for number in _SIGNALS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, handler)
 
 
 @contextmanager

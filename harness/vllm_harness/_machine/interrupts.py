@@ -1,0 +1,80 @@
+"""How a command ends by HUP, INT or TERM, and what it has kept until then.
+
+The first signal raises KeyboardInterrupt in the main thread; a further Ctrl-C ends the process at once. Other
+further signals are ignored, since a closed terminal and a service manager send several together.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from shutil import which
+from types import FrameType
+from typing import NoReturn
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 128 + signal.SIGINT
+_received: list[int] = []
+_kept: dict[Path, tuple[str, ...]] = {}
+PROGRAM = "vllm-harness"
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+def handled() -> list[signal.Signals]:
+    """The signals that end this process; `nohup` and background jobs of a script ignore some."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def handle_signals() -> None:
+    """Makes these signals end the process as described above; called first in a command."""
+    for number in handled():
+        signal.signal(number, _interrupt)
+
+
+def note(number: int) -> None:
+    """Notes a signal, for code that handles it itself; a further Ctrl-C ends the process at once."""
+    if number == signal.SIGINT and _received:
+        end(exit_code(number))
+    _received.append(number)
+
+
+def exit_code(otherwise: int) -> int:
+    """128 and the number of the first signal; `otherwise` if there was none."""
+    return 128 + _received[0] if _received else otherwise
+
+
+def keep(path: Path, *resume: str) -> None:
+    """Notes where the results so far are.
+
+    Args:
+        path: the file or folder.
+        resume: the arguments of the command that resumes the work; none if the same command starts again.
+    """
+    _kept[path] = resume or _kept.get(path, ())
+
+
+def end(code: int) -> NoReturn:
+    """Says what is kept, and ends the process without waiting for its threads."""
+    *_, (path, resume) = [(None, ()), *_kept.items()]
+    kept = f"kept: {path}" if path else "nothing to keep yet"
+    next_ = "to resume" if resume else "to start again"
+    program = PROGRAM if which(PROGRAM) else sys.argv[0]
+    again = shlex.join([program, *(resume or sys.argv[1:])])
+    with suppress(OSError, ValueError):  # the terminal may be closed
+        sys.stdout.flush()
+    cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
+    text = f"{cursor}\ninterrupted by {signal.Signals(code - 128).name}; {kept}; {next_}:\n{again}\n"
+    with suppress(OSError):
+        os.write(2, text.encode(errors="backslashreplace"))
+    os._exit(code)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    further = bool(_received)
+    note(number)
+    if not further:
+        raise KeyboardInterrupt
