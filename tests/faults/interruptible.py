@@ -30,7 +30,7 @@ turns:
 LAST_TEST = """
 import time
 
-def test_last():
+def test_last(vllm_server):
     time.sleep(3600)
 """
 

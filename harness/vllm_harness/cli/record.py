@@ -76,13 +76,13 @@ def record(
         with recorded(server.endpoint) if tokens else empty as generated:
             begun: list[Conversation] = []
             try:
-                _converse(read, server, over, mcp, begun)
+                conversation = _converse(read, server, over, mcp, begun)
             except KeyboardInterrupt:
                 if begun and any(turn.exchange for turn in begun[-1].turns):
                     _keep(read, scenario, begun[-1], server, [], output)
                 raise
-        _keep(read, scenario, begun[-1], server, [each.tokens for each in generated], output)
-    if begun[-1].wrong or not any(turn.exchange for turn in begun[-1].turns):
+        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
+    if conversation.wrong or not any(turn.exchange for turn in conversation.turns):
         raise typer.Exit(1)
 
 
@@ -110,10 +110,12 @@ def _converse(
     transports: Sequence[Transport],
     mcp: Mcp | None,
     begun: list[Conversation],
-) -> None:
+) -> Conversation:
     attempts = server.entry.limits.live_attempts
     with shown() as progress:
-        run(scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress)
+        return run(scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress)[
+            0
+        ]
 
 
 def _keep(
