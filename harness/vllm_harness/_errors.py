@@ -3,7 +3,7 @@
     HarnessError                        something else than vLLM prevents the work: exit code 3
         AssetError
             SourceUnavailableError, ChecksumError
-        BookError, EndpointError, InProcessError, InstallError, InternalError, McpError
+        BookError, EndpointError, InProcessError, InstallError, McpError
         MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, OtherUserAnswers
         BrokenEnvironmentError, NotReproduced, ScriptError       findings: exit code 1
         ForkServerFailed
@@ -66,19 +66,3 @@ class InfrastructureError(HarnessError):
     __module__ = "vllm_harness"
     exit_code = 3
     of_machine = True
-
-
-class InternalError(HarnessError):
-    """An error of the harness itself, which is never a finding.
-
-    Args:
-        cause: the exception that the harness did not expect.
-    """
-
-    __module__ = "vllm_harness"
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(
-            f"the harness itself failed: {type(cause).__name__}; this says nothing about vLLM",
-            hint="report it with the lines above",
-        )

@@ -18,7 +18,7 @@ FETCH = """
 import sys
 from vllm_harness.cli.main import main
 sys.argv = ["vllm-harness", "env", "assets", "fetch", "smollm2-135m"]
-main()
+sys.exit(main())
 """
 SMALL_DISK = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 MOUNTED = 'mount -t tmpfs -o size={size} none "$VLLM_HARNESS_CACHE/assets" && exec "$@"'

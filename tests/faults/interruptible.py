@@ -78,7 +78,7 @@ COMMANDS = {
     ),
     "serve": Interruptible(
         "serve qwen3 --lane scripted",
-        {**STARTING, WORK: "^Ctrl-C ends the server", END: "^stopped"},
+        {**STARTING, WORK: "^Ctrl-C ends the server"},
         after={WORK: 0},
     ),
     "cassette record": Interruptible(

@@ -89,7 +89,8 @@ class Place:
         """The URL of a server, which is started once."""
         if not self._server:
             self._server = self.start("serve", "qwen3", "--lane", "scripted", "--quiet")
-            self._url = read_until(self._server, r"^url .*/v1$").split()[-1].removesuffix("/v1")
+            said = read_until(self._server, r"^url +\S+/v1$")
+            self._url = re.findall(r"^url +(\S+)/v1$", said, re.MULTILINE)[0]
         return self._url
 
     def run(self) -> Path:

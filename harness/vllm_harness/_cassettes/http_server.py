@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -48,23 +47,16 @@ async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> No
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in interrupts.handled()}
-    for number in before:
-        loop.add_signal_handler(number, stopped.set)
     try:
-        try:
+        with interrupts.caught(loop, lambda _: stopped.set()):
             await web.TCPSite(runner, HOST, port).start()
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on port {port}: {error.strerror}",
-                hint="choose another port, or 0 for a free one",
-            ) from error
-        ready(f"http://{HOST}:{runner.addresses[0][1]}")
-        await stopped.wait()
+            ready(f"http://{HOST}:{runner.addresses[0][1]}")
+            await stopped.wait()
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on port {port}: {error.strerror}", hint="choose another port, or 0 for a free one"
+        ) from error
     finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
         await runner.cleanup()
 
 

@@ -1,7 +1,8 @@
 """How a command ends by HUP, INT or TERM, and what it has kept until then.
 
 The first signal raises KeyboardInterrupt in the main thread; a further Ctrl-C ends the process at once. Other
-further signals are ignored, since a closed terminal and a service manager send several together.
+further signals are ignored, since a closed terminal and a service manager send several together. Only the
+console script handles signals and ends the process; whoever calls a command in a process of his own does not.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import os
 import shlex
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import asyncio
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 128 + signal.SIGINT
@@ -35,11 +40,27 @@ def handle_signals() -> None:
         signal.signal(number, _interrupt)
 
 
-def note(number: int) -> None:
-    """Notes a signal, for code that handles it itself; a further Ctrl-C ends the process at once."""
-    if number == signal.SIGINT and _received:
-        end(exit_code(number))
-    _received.append(number)
+@contextmanager
+def caught(loop: asyncio.AbstractEventLoop, stop: Callable[[str], object]) -> Iterator[None]:
+    """Calls `stop` in a loop with the name of the first signal, which then raises no KeyboardInterrupt."""
+    before = {number: signal.getsignal(number) for number in handled()}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+    def note(number: signal.Signals) -> None:
+        _received.append(number)
+        restore()
+        stop(number.name)
+
+    for number in before:
+        loop.add_signal_handler(number, note, number)
+    try:
+        yield
+    finally:
+        restore()
 
 
 def exit_code(otherwise: int) -> int:
@@ -74,7 +95,8 @@ def end(code: int) -> NoReturn:
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
-    further = bool(_received)
-    note(number)
-    if not further:
+    _received.append(number)
+    if len(_received) == 1:
         raise KeyboardInterrupt
+    if number == signal.SIGINT:
+        end(exit_code(number))

@@ -34,37 +34,35 @@ from vllm_harness._terminal.status import Progress, quiet
 
 
 def converse(
+    conversation: Conversation,
     scenario: Scenario,
     server: VllmServer,
-    transport: Transport,
     toolbox: Toolbox,
-    begun: list[Conversation],
     progress: Progress = quiet,
-) -> Conversation:
-    """Runs a conversation once.
+) -> None:
+    """Runs a conversation once, or again.
 
     Args:
-        scenario: the conversation.
+        conversation: the transport; receives the result of each turn when the turn ends.
+        scenario: what is said.
         server: the server.
-        transport: the transport.
         toolbox: runs the tools that the model calls.
-        begun: receives the conversation when it begins.
         progress: receives a line at the start of each turn.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
         BookError: the server does not accept scripts, or does not answer.
     """
+    transport, turns = conversation.transport, conversation.turns
+    turns.clear()
     runner = _TurnRunner(scenario, server, transport, toolbox)
-    begun.append(conversation := Conversation(transport, []))
     with http_client(server.endpoint) as client:
         for number, turn in enumerate(scenario.turns, 1):
             progress(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
-            conversation.turns.append(result := runner.run(turn, client))
+            turns.append(result := runner.run(turn, client))
             runner.history.add(turn, result)
-    exchanges = [exchange for turn in conversation.turns if (exchange := turn.exchange) is not None]
+    exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
     conversation.findings = validate_conversation(exchanges)
-    return conversation
 
 
 class _TurnRunner:

@@ -82,7 +82,7 @@ def run(
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
-    begun: list[Conversation] | None = None,
+    kept: list[Conversation] | None = None,
     progress: Progress = quiet,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, and compares the results.
@@ -95,7 +95,7 @@ def run(
             turn that allows no retries ends them.
         defects: the known defects of vLLM; by default the package's.
         mcp: the scenario's MCP servers, if they already run because the server under test calls them.
-        begun: receives each conversation when it begins, so that an interrupted run keeps its turns.
+        kept: receives the conversations at the beginning; an interrupted run has filled in some turns.
         progress: receives a line at the start of each turn.
 
     Raises:
@@ -112,9 +112,10 @@ def run(
     registry = load_defects() if defects is None else defects
     named = known_defects.named_defects(scenario, registry, server)
     lacking = server.endpoint.lacking()
-    begun = [] if begun is None else begun
-    version = server.vllm_version
-    mark = partial(_mark, known_deviations(server.entry.name, version, registry), version)
+    version, conversations = server.vllm_version, [Conversation(transport, []) for transport in transports]
+    if kept is not None:
+        kept += conversations
+    mark = partial(_mark, known_deviations(server.entry.name, version, registry), version, conversations)
     with ExitStack() as stack:
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
@@ -123,18 +124,18 @@ def run(
         together = scripted and not has_images(scenario)
         pool = stack.enter_context(pool_of(AT_ONCE if together else 1))
         run_over = partial(
-            _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, begun, progress
+            _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, progress
         )
         try:
-            conversations = list(pool.map(run_over, transports))
+            list(pool.map(run_over, conversations))
         except KeyboardInterrupt:
-            mark(begun)
-            known_defects.mark(scenario, begun, named, missing_on="")
+            mark()
+            known_defects.mark(scenario, conversations, named, missing_on="")
             raise
     _compare_prompts(conversations)
     if not scripted:
         _compare_meanings(conversations)
-    mark(conversations)
+    mark()
     known_defects.mark(scenario, conversations, named, missing_on=version if scripted else "")
     return conversations
 
@@ -153,11 +154,10 @@ def _run_over(
     toolbox: Toolbox,
     lacking: Collection[str],
     attempts: int,
-    begun: list[Conversation],
     progress: Progress,
-    transport: Transport,
-) -> Conversation:
-    reason = ""
+    conversation: Conversation,
+) -> None:
+    reason, transport = "", conversation.transport
     if transport.api in lacking:
         reason = f"the server does not serve {API_PATHS[transport.api]}"
     elif toolbox.of_server and transport.api != "responses":
@@ -165,17 +165,17 @@ def _run_over(
     elif scenario.in_background and transport.api != "responses":
         reason = "an answer is made in the background over the Responses API only"
     if reason:
-        return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
+        conversation.turns += [TurnResult(turn.name, reason) for turn in scenario.turns]
+        return
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
         if attempt > 1:
             progress(f"{transport.label}: attempt {attempt} of {attempts}")
-        conversation = converse(scenario, server, transport, toolbox, begun, progress)
         conversation.attempts = attempt
+        converse(conversation, scenario, server, toolbox, progress)
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:
             break
-    return conversation
 
 
 def _compare_prompts(conversations: Sequence[Conversation]) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from vllm_harness._errors import HarnessError, InternalError
+from vllm_harness._errors import HarnessError
 from vllm_harness._files.folders import explained
 from vllm_harness._machine import interrupts
 from vllm_harness._terminal.tables import printable
@@ -40,25 +40,9 @@ def root(
         print(context.get_help())
 
 
-def main() -> None:
-    """Runs the app, and turns what ends it into a message and an exit code.
-
-    SIGTERM and SIGHUP end a command as Ctrl-C does: its servers are returned, and its results are kept.
-    """
-    interrupts.handle_signals()
+def main() -> int:
+    """Runs the app, and returns its exit code after the message of an error."""
     sys.argv[1:] = with_address(sys.argv[1:])
-    try:
-        code = _exit_code()
-    except KeyboardInterrupt:
-        code = interrupts.INTERRUPTED
-    if code == interrupts.INTERRUPTED:
-        code = interrupts.exit_code(code)
-    if code - 128 in interrupts.SIGNALS:
-        interrupts.end(code)
-    sys.exit(code)
-
-
-def _exit_code() -> int:
     try:
         with safe_streams():
             app()
@@ -67,18 +51,13 @@ def _exit_code() -> int:
     except Exception as raised:
         if (error := explained(raised)) is None:
             traceback.print_exc()
-            error = InternalError(raised)
+            error = HarnessError(
+                f"the harness itself failed: {type(raised).__name__}; this says nothing about vLLM",
+                hint="report it with the lines above",
+            )
         if error.exit_code != CLOSED_PIPE:
-            _show(error)
+            Console(stderr=True, highlight=False, soft_wrap=True).print(
+                f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
+            )
         return interrupts.exit_code(error.exit_code)
     return 0
-
-
-def _show(error: HarnessError) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -23,12 +22,11 @@ from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import run, transports_of
-from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import escaped, plain_console
 from vllm_harness.cli.options import ServerOptions
-from vllm_harness.cli.served import Mcp, redactor, served_for
+from vllm_harness.cli.served import redactor, served_for
 
 Tokens = list[list[list[int]] | None]
 
@@ -73,16 +71,16 @@ def record(
     flags = RECORD_ARGS if tokens else ()
     with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
         empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
-        with recorded(server.endpoint) if tokens else empty as generated:
-            begun: list[Conversation] = []
-            try:
-                conversation = _converse(read, server, over, mcp, begun)
-            except KeyboardInterrupt:
-                if begun and any(turn.exchange for turn in begun[-1].turns):
-                    _keep(read, scenario, begun[-1], server, [], output)
-                raise
-        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
-    if conversation.wrong or not any(turn.exchange for turn in conversation.turns):
+        attempts = server.entry.limits.live_attempts
+        kept: list[Conversation] = []
+        generated: list[TokenRecord] = []
+        try:
+            with recorded(server.endpoint) if tokens else empty as generated, shown() as progress:
+                run(read, server, over, attempts=attempts, mcp=mcp, kept=kept, progress=progress)
+        finally:
+            if kept and kept[0].turns:
+                _keep(read, scenario, kept[0], server, [each.tokens for each in generated], output)
+    if kept[0].wrong or not any(turn.exchange for turn in kept[0].turns):
         raise typer.Exit(1)
 
 
@@ -102,20 +100,6 @@ def _record_client(port: int, upstream: str, output: Path) -> None:
     finally:
         writer.end()
     print(f"{output}: {writer.count} exchanges")
-
-
-def _converse(
-    scenario: Scenario,
-    server: VllmServer,
-    transports: Sequence[Transport],
-    mcp: Mcp | None,
-    begun: list[Conversation],
-) -> Conversation:
-    attempts = server.entry.limits.live_attempts
-    with shown() as progress:
-        return run(scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress)[
-            0
-        ]
 
 
 def _keep(

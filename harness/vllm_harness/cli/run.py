@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from vllm_harness import _extensions as extensions
-from vllm_harness._errors import InternalError, UsageError
+from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import checkout
 from vllm_harness._machine import interrupts
 from vllm_harness.cli.executor import resume
@@ -22,7 +22,7 @@ SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects"
 """The suites, relative to the checkout."""
 _ON_THIS_MACHINE = ("vllm_python", "device", "keep_servers", "server_url", "books_url", "models_file")
 _OF_COMMAND: Mapping[int, int] = {
-    pytest.ExitCode.INTERRUPTED: InternalError.exit_code,  # tests could not be collected
+    pytest.ExitCode.INTERRUPTED: HarnessError.exit_code,  # tests could not be collected
     pytest.ExitCode.USAGE_ERROR: UsageError.exit_code,
     pytest.ExitCode.NO_TESTS_COLLECTED: UsageError.exit_code,
 }

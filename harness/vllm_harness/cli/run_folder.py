@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from vllm_harness._errors import HarnessError, InternalError
+from vllm_harness._errors import HarnessError
 from vllm_harness._files.redaction import secret_values
 from vllm_harness._machine import interrupts
 from vllm_harness._runs.folder import RunWriter
@@ -44,7 +44,7 @@ def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) 
             stopped = signal.Signals(code - 128).name
             raise
         except BaseException as error:
-            code, stopped = InternalError.exit_code, type(error).__name__
+            code, stopped = HarnessError.exit_code, type(error).__name__
             raise
         finally:
             writer.write(End(at=time.time(), exit_code=code, stopped=stopped))

@@ -128,19 +128,15 @@ def _run(
     target, at = target_record(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
-    begun: list[Conversation] = []
-    conversations: list[Conversation] = []
+    kept: list[Conversation] = []
     try:
         with shown() as progress:
-            conversations += run(
-                scenario, server, transports, attempts=attempts, mcp=mcp, begun=begun, progress=progress
-            )
+            return run(scenario, server, transports, attempts=attempts, mcp=mcp, kept=kept, progress=progress)
     finally:
-        last = {each.transport.label: each for each in conversations or begun}
-        for conversation in last.values():
-            for record in records_of(conversation, target.id, at, last):
+        labels = {each.transport.label for each in kept}
+        for conversation in kept:
+            for record in records_of(conversation, target.id, at, labels):
                 writer.write(record)
-    return conversations
 
 
 def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:

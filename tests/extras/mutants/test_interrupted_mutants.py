@@ -50,7 +50,7 @@ def folders(variables: Mapping[str, str]) -> list[str]:
 
 def started(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "vllm_harness.cli.main", *arguments],
+        [sys.executable, "-m", "vllm_harness.cli.start", *arguments],
         env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -160,25 +160,14 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
 
 async def _until_stopped(running: Load) -> None:
     """Runs the load; the first signal ends it gracefully, a second signal immediately."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop = asyncio.Event()
 
-    def stop_by(number: signal.Signals) -> None:
-        interrupts.note(number)
-        running.stopped = running.stopped or number.name
-        loop.remove_signal_handler(number)
-        signal.signal(number, before[number])
+    def stop_by(name: str) -> None:
+        running.stopped = name
         stop.set()
 
-    before = {number: signal.getsignal(number) for number in interrupts.handled()}
-    for number in before:
-        loop.add_signal_handler(number, stop_by, number)
-    try:
-        with _shown_progress(running):
-            await running.run(stop)
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+    with interrupts.caught(asyncio.get_running_loop(), stop_by), _shown_progress(running):
+        await running.run(stop)
 
 
 @contextmanager
