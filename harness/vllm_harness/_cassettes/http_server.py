@@ -48,7 +48,7 @@ async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> No
     await runner.setup()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     try:
-        with interrupts.caught(loop, lambda _: stopped.set()):
+        with interrupts.stopping(lambda _: loop.call_soon_threadsafe(stopped.set)):
             await web.TCPSite(runner, HOST, port).start()
             ready(f"http://{HOST}:{runner.addresses[0][1]}")
             await stopped.wait()

@@ -2,7 +2,7 @@
 
 The first signal raises KeyboardInterrupt in the main thread; a further Ctrl-C ends the process at once. Other
 further signals are ignored, since a closed terminal and a service manager send several together. Only the
-console script handles signals and ends the process; whoever calls a command in a process of his own does not.
+console script handles signals like this: whoever calls a command from another program does it himself.
 """
 
 from __future__ import annotations
@@ -16,51 +16,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    import asyncio
+from typing import NoReturn
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 128 + signal.SIGINT
-_received: list[int] = []
-_kept: dict[Path, tuple[str, ...]] = {}
 PROGRAM = "vllm-harness"
+_received: list[int] = []
+_stops: list[Callable[[str], object]] = []
+_kept: dict[Path, tuple[str, ...]] = {}
 _SHOW_CURSOR = "\x1b[?25h"
 
 
-def handled() -> list[signal.Signals]:
-    """The signals that end this process; `nohup` and background jobs of a script ignore some."""
-    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
 def handle_signals() -> None:
-    """Makes these signals end the process as described above; called first in a command."""
-    for number in handled():
-        signal.signal(number, _interrupt)
+    """Makes signals end the process as described above, except those that `nohup` or a shell ignores."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
 
 
 @contextmanager
-def caught(loop: asyncio.AbstractEventLoop, stop: Callable[[str], object]) -> Iterator[None]:
-    """Calls `stop` in a loop with the name of the first signal, which then raises no KeyboardInterrupt."""
-    before = {number: signal.getsignal(number) for number in handled()}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-    def note(number: signal.Signals) -> None:
-        _received.append(number)
-        restore()
-        stop(number.name)
-
-    for number in before:
-        loop.add_signal_handler(number, note, number)
+def stopping(stop: Callable[[str], object]) -> Iterator[None]:
+    """Calls `stop` with the name of the first signal, which then raises no KeyboardInterrupt."""
+    _stops.append(stop)
     try:
         yield
     finally:
-        restore()
+        _stops.remove(stop)
 
 
 def exit_code(otherwise: int) -> int:
@@ -96,7 +77,10 @@ def end(code: int) -> NoReturn:
 
 def _interrupt(number: int, _: FrameType | None) -> None:
     _received.append(number)
-    if len(_received) == 1:
+    if len(_received) > 1:
+        if number == signal.SIGINT:
+            end(exit_code(number))
+    elif _stops:
+        _stops[-1](signal.Signals(number).name)
+    else:
         raise KeyboardInterrupt
-    if number == signal.SIGINT:
-        end(exit_code(number))

@@ -13,7 +13,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._machine.tasks import pool_of
-from vllm_harness._protocol import KnownDeviation, apply_known
+from vllm_harness._protocol import apply_known
 from vllm_harness._scenarios import known_defects, mismatches, prompts
 from vllm_harness._scenarios.conversation import converse
 from vllm_harness._scenarios.format import Scenario
@@ -103,19 +103,14 @@ def run(
             turn names a defect that the registry lacks.
     """
     scripted = server.lane == "scripted"
-    if scripted and not scenario.scriptable:
-        silent = next(turn.name for turn in scenario.turns if not turn.say)
-        raise UsageError(
-            f"turn {silent!r} has no `say`, which the scripted lane needs",
-            hint="give each turn a `say`, or run the scenario on the live lane",
-        )
+    if scripted:
+        _check_scriptable(scenario)
     registry = load_defects() if defects is None else defects
     named = known_defects.named_defects(scenario, registry, server)
     lacking = server.endpoint.lacking()
     version, conversations = server.vllm_version, [Conversation(transport, []) for transport in transports]
     if kept is not None:
         kept += conversations
-    mark = partial(_mark, known_deviations(server.entry.name, version, registry), version, conversations)
     with ExitStack() as stack:
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
@@ -126,26 +121,29 @@ def run(
         run_over = partial(
             _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, progress
         )
+        missing_on = ""
         try:
             list(pool.map(run_over, conversations))
-        except KeyboardInterrupt:
-            mark()
-            known_defects.mark(scenario, conversations, named, missing_on="")
-            raise
-    _compare_prompts(conversations)
-    if not scripted:
-        _compare_meanings(conversations)
-    mark()
-    known_defects.mark(scenario, conversations, named, missing_on=version if scripted else "")
+            missing_on = version if scripted else ""
+            _compare_prompts(conversations)
+            if not scripted:
+                _compare_meanings(conversations)
+        finally:
+            known = known_deviations(server.entry.name, version, registry)
+            for conversation in conversations:
+                conversation.findings = apply_known(conversation.findings, known, version)
+                for turn in conversation.turns:
+                    turn.findings = apply_known(turn.findings, known, version)
+            known_defects.mark(scenario, conversations, named, missing_on=missing_on)
     return conversations
 
 
-def _mark(known: Sequence[KnownDeviation], version: str, conversations: Sequence[Conversation]) -> None:
-    """Marks the findings that are known deviations of this version."""
-    for conversation in conversations:
-        conversation.findings = apply_known(conversation.findings, known, version)
-        for turn in conversation.turns:
-            turn.findings = apply_known(turn.findings, known, version)
+def _check_scriptable(scenario: Scenario) -> None:
+    if silent := next((turn.name for turn in scenario.turns if not turn.say), ""):
+        raise UsageError(
+            f"turn {silent!r} has no `say`, which the scripted lane needs",
+            hint="give each turn a `say`, or run the scenario on the live lane",
+        )
 
 
 def _run_over(

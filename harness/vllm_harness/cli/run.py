@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from vllm_harness import _extensions as extensions
-from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import checkout
 from vllm_harness._machine import interrupts
 from vllm_harness.cli.executor import resume
@@ -21,12 +21,8 @@ from vllm_harness.cli.options import ServerOptions
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""
 _ON_THIS_MACHINE = ("vllm_python", "device", "keep_servers", "server_url", "books_url", "models_file")
-_OF_COMMAND: Mapping[int, int] = {
-    pytest.ExitCode.INTERRUPTED: HarnessError.exit_code,  # tests could not be collected
-    pytest.ExitCode.USAGE_ERROR: UsageError.exit_code,
-    pytest.ExitCode.NO_TESTS_COLLECTED: UsageError.exit_code,
-}
-"""The exit codes of a command, by the exit codes of pytest that mean something else."""
+_CODES = {2: 3, 4: 2, 5: 2}
+"""The codes of a command, by those of pytest for tests that cannot be collected, wrong use, and no tests."""
 _IMPORTED = "ignore:Module already imported so cannot be rewritten; vllm_harness"
 _OF_PYTEST = ("cold_start", "keep_servers", "report_all", "repeat")
 
@@ -93,7 +89,7 @@ def run_pytest(*arguments: str) -> int:
     code = int(pytest.main(["-W", _IMPORTED, *arguments]))
     if interrupts.exit_code(0):
         raise KeyboardInterrupt
-    return _OF_COMMAND.get(code, code)
+    return _CODES.get(code, code)
 
 
 def _on_cluster(options: RunOptions, further: Sequence[str], ray: str, bundles: Sequence[Path]) -> int:

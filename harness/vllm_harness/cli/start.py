@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
 
 from vllm_harness._machine import interrupts
 
 
-def main() -> NoReturn:
-    """Runs the command of this process, and ends the process.
-
-    SIGTERM and SIGHUP end a command as Ctrl-C does: its servers are returned, and its results are kept.
-    """
+def main() -> None:
+    """Runs a command as this process; SIGTERM and SIGHUP end it as Ctrl-C does."""
     interrupts.handle_signals()
     try:
         from vllm_harness.cli.main import main as run

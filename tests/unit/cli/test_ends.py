@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from vllm_harness._machine.interrupts import SIGNALS
+from vllm_harness._machine.interrupts import INTERRUPTED, SIGNALS
+from vllm_harness.cli import main
 
 COMMAND = """
 import time, typer
@@ -86,6 +88,18 @@ def test_a_signal_gives_back(number: signal.Signals) -> None:
     assert first == "given back"
     assert said == f"interrupted by {number.name}; nothing to keep yet; to start again:"
     assert again.endswith(" hold")
+
+
+def test_only_the_console_script_handles_signals_and_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    monkeypatch.setattr(main, "app", interrupted := typer.Typer())
+    interrupted.command()(lambda: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(sys, "argv", ["vllm-harness"])
+    assert main.main() == INTERRUPTED
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    assert capsys.readouterr().err == ""
 
 
 def test_an_error_of_the_harness_is_no_finding() -> None:

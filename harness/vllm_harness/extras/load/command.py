@@ -160,13 +160,13 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
 
 async def _until_stopped(running: Load) -> None:
     """Runs the load; the first signal ends it gracefully, a second signal immediately."""
-    stop = asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop_by(name: str) -> None:
         running.stopped = name
-        stop.set()
+        loop.call_soon_threadsafe(stop.set)
 
-    with interrupts.caught(asyncio.get_running_loop(), stop_by), _shown_progress(running):
+    with interrupts.stopping(stop_by), _shown_progress(running):
         await running.run(stop)
 
 
