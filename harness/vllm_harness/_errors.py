@@ -3,8 +3,8 @@
     HarnessError                        something else than vLLM prevents the work: exit code 3
         AssetError
             SourceUnavailableError, ChecksumError
-        BookError, EndpointError, InProcessError, InstallError, McpError
-        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, OtherUserAnswers
+        BookError, EndpointError, InProcessError, InstallError, McpError, NamesError, NoFreePort, NoVllmError
+        OtherUserAnswers
         BrokenEnvironmentError, NotReproduced, ScriptError       findings: exit code 1
         ForkServerFailed
             TemplateEnded
@@ -18,8 +18,8 @@
                     NoCudaDevice, NotEnoughHardware, PortTaken, StartupTimeout, WaitCannotEnd
         InfrastructureError             a machine that cannot go on: exit code 3
         UsageError                      invalid input: exit code 2
-            BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
-            ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
+            BookFileError, CassetteError, DefectsError, DialectError, MissingEnvironmentError, MissingExtra
+            ModelsFileError, ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
 
 `vllm_harness.extras` lists the errors of the extras. A failed check in a test raises an AssertionError
 instead, such as `ProtocolViolation`. Code that runs without the harness has its own errors.

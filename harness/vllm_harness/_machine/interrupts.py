@@ -50,12 +50,7 @@ def exit_code(otherwise: int) -> int:
 
 
 def keep(path: Path, *resume: str) -> None:
-    """Notes where the results so far are.
-
-    Args:
-        path: the file or folder.
-        resume: the arguments of the command that resumes the work; none if the same command starts again.
-    """
+    """Notes where the results so far are, and the arguments of the command that resumes the work, if any."""
     _kept[path] = resume or _kept.get(path, ())
 
 

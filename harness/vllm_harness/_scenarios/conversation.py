@@ -30,15 +30,11 @@ from vllm_harness._scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness._scripted.book_file import SaySpec
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._scripted.meaning import Meaning, Reasoning
-from vllm_harness._terminal.status import Progress, quiet
+from vllm_harness._terminal.status import Progress
 
 
 def converse(
-    conversation: Conversation,
-    scenario: Scenario,
-    server: VllmServer,
-    toolbox: Toolbox,
-    progress: Progress = quiet,
+    conversation: Conversation, scenario: Scenario, server: VllmServer, toolbox: Toolbox, progress: Progress
 ) -> None:
     """Runs a conversation once, or again.
 

@@ -39,12 +39,9 @@ def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) 
         except HarnessError as error:
             code, stopped = error.exit_code, error.message
             raise
-        except KeyboardInterrupt:
-            code = interrupts.exit_code(interrupts.INTERRUPTED)
-            stopped = signal.Signals(code - 128).name
-            raise
         except BaseException as error:
-            code, stopped = HarnessError.exit_code, type(error).__name__
+            code = interrupts.exit_code(HarnessError.exit_code)
+            stopped = signal.Signals(code - 128).name if code > 128 else type(error).__name__
             raise
         finally:
             writer.write(End(at=time.time(), exit_code=code, stopped=stopped))
