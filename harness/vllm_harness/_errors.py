@@ -4,8 +4,8 @@
         AssetError
             SourceUnavailableError, ChecksumError
         BookError, EndpointError, InProcessError, InstallError, McpError, NamesError, NoFreePort, NoVllmError
-        OtherUserAnswers
-        BrokenEnvironmentError, NotReproduced, ScriptError       findings: exit code 1
+        OtherUserAnswers, ScriptError
+        BrokenEnvironmentError, NotReproduced                    findings: exit code 1
         ForkServerFailed
             TemplateEnded
         ServerError
@@ -64,5 +64,4 @@ class InfrastructureError(HarnessError):
     """The machine is the cause, such as a full disk. Exit code 3."""
 
     __module__ = "vllm_harness"
-    exit_code = 3
     of_machine = True

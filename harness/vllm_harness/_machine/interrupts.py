@@ -20,7 +20,6 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 128 + signal.SIGINT
-PROGRAM = "vllm-harness"
 _received: list[int] = []
 _stops: list[Callable[[str], object]] = []
 _kept: dict[Path, tuple[str, ...]] = {}
@@ -58,15 +57,14 @@ def end(code: int) -> NoReturn:
     """Says what is kept, and ends the process without waiting for its threads."""
     *_, (path, resume) = [(None, ()), *_kept.items()]
     kept = f"kept: {path}" if path else "nothing to keep yet"
-    next_ = "to resume" if resume else "to start again"
-    program = PROGRAM if which(PROGRAM) else sys.argv[0]
-    again = shlex.join([program, *(resume or sys.argv[1:])])
+    purpose = "to resume" if resume else "to start again"
+    program, name = sys.argv[0], Path(sys.argv[0]).name
+    again = shlex.join([name if which(name) == program else program, *(resume or sys.argv[1:])])
     with suppress(OSError, ValueError):  # the terminal may be closed
         sys.stdout.flush()
-    cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
-    text = f"{cursor}\ninterrupted by {signal.Signals(code - 128).name}; {kept}; {next_}:\n{again}\n"
+    text = f"\ninterrupted by {signal.Signals(code - 128).name}; {kept}; {purpose}:\n{again}\n"
     with suppress(OSError):
-        os.write(2, text.encode(errors="backslashreplace"))
+        os.write(2, (_SHOW_CURSOR * sys.stderr.isatty() + text).encode(errors="backslashreplace"))
     os._exit(code)
 
 

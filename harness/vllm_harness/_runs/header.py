@@ -22,11 +22,10 @@ def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
         name: a human-readable name.
         seed: the random seed of the run.
     """
-    program, *arguments = sys.argv
     return Header(
         kind=kind,
         name=name,
-        command=(_program_name(program), *arguments),
+        command=(program_name(), *sys.argv[1:]),
         harness=version("vllm-harness"),
         machine=describe_machine(),
         seed=seed,
@@ -41,6 +40,7 @@ def describe_machine() -> str:
     return f"{cores} cores, {memory:.0f} GiB of memory, {describe_gpus()}"
 
 
-def _program_name(program: str) -> str:
-    path = Path(program)
+def program_name() -> str:
+    """The program of this process as a person would type it."""
+    path = Path(sys.argv[0])
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name

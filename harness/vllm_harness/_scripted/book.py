@@ -43,7 +43,6 @@ class ScriptError(HarnessError):
     """A script was unused, truncated, refused or overrun; the message names the script and the position."""
 
     __module__ = "vllm_harness"
-    exit_code = 1
 
 
 @dataclass(frozen=True)

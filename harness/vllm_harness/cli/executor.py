@@ -72,7 +72,7 @@ def resume(
     option: str = "--run",
     bundles: Sequence[Path] | None = None,
 ) -> None:
-    """Repeats the command of a run in its folder, except for the parts that have finished.
+    """Repeats the command of a run in its folder, as the command of this process, for what is left to do.
 
     Args:
         kind: the kind of the run, such as `regression`.
@@ -97,7 +97,8 @@ def resume(
     given += [("--bundle", str(bundle)) for bundle in bundles or ()]
     original = _without(arguments, *dict(given))
     end = original.index("--") if "--" in original else len(original)
-    main([*original[:end], *chain.from_iterable(given), *original[end:]])
+    sys.argv[1:] = [*original[:end], *chain.from_iterable(given), *original[end:]]
+    main(sys.argv[1:])
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:

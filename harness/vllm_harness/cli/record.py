@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import run, transports_of
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._terminal.status import shown
-from vllm_harness._terminal.tables import escaped, plain_console
+from vllm_harness._terminal.tables import escaped, plain_console, tell
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import redactor, served_for
 
@@ -70,12 +70,13 @@ def record(
         )
     flags = RECORD_ARGS if tokens else ()
     with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
-        empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
         attempts = server.entry.limits.live_attempts
-        kept: list[Conversation] = []
-        generated: list[TokenRecord] = []
+        kept, generated = list[Conversation](), list[TokenRecord]()
         try:
-            with recorded(server.endpoint) if tokens else empty as generated, shown() as progress:
+            with (
+                recorded(server.endpoint) if tokens else nullcontext(generated) as generated,
+                shown() as progress,
+            ):
                 run(read, server, over, attempts=attempts, mcp=mcp, kept=kept, progress=progress)
         finally:
             if kept and kept[0].turns:
@@ -87,13 +88,9 @@ def record(
 def _record_client(port: int, upstream: str, output: Path) -> None:
     """Records the requests of a client until a signal."""
     check_installed()
-    endpoint, console = attach(upstream), plain_console(stderr=True)
+    endpoint = attach(upstream)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
     writer = CassetteWriter(output, "", about, redactor())
-
-    def tell(line: str) -> None:
-        console.print(escaped(line))
-
     try:
         proxy = RecordingProxy(endpoint, writer, tell)
         asyncio.run(proxy.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C stops it")))

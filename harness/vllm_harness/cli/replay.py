@@ -23,7 +23,7 @@ from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness._errors import UsageError
 from vllm_harness._machine import interrupts
 from vllm_harness._terminal.notices import show
-from vllm_harness._terminal.tables import escaped, plain_console, show_table
+from vllm_harness._terminal.tables import escaped, plain_console, show_table, tell
 from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import redactor, served_by
@@ -86,11 +86,6 @@ def replay(
 def _serve(cassette: Cassette, port: int, timed: bool) -> None:
     """Answers clients until a signal."""
     check_installed()
-    console = plain_console(stderr=True)
-
-    def tell(line: str) -> None:
-        console.print(escaped(line))
-
     player = CassettePlayer(cassette, redactor())
     asyncio.run(
         serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)

@@ -80,11 +80,7 @@ def run(
 
 
 def run_pytest(*arguments: str) -> int:
-    """Runs pytest in this process, and returns the exit code of the command.
-
-    Raises:
-        KeyboardInterrupt: a signal ended the tests; the results so far are written.
-    """
+    """Runs pytest in this process, and returns a command's exit code. A signal raises KeyboardInterrupt."""
     sys.path.insert(0, str(Path.cwd()))  # as `python -m pytest` does
     code = int(pytest.main(["-W", _IMPORTED, *arguments]))
     if interrupts.exit_code(0):

@@ -16,8 +16,7 @@ def main() -> None:
         code = run()
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
-    if code == interrupts.INTERRUPTED:
-        code = interrupts.exit_code(code)
+    code = interrupts.exit_code(code) if code == interrupts.INTERRUPTED else code
     if code - 128 in interrupts.SIGNALS:
         interrupts.end(code)
     sys.exit(code)
