@@ -102,13 +102,19 @@ COMMANDS = {
     ),
     "scenario run": Interruptible(
         "scenario run {folder}/slow.yaml --model qwen3 --lane scripted",
-        {**STARTING, WORK: "turn 2 of 2", END: "^run folder: "},
+        {**STARTING, WORK: "turn 2 of 2"},
         RESULTS,
+    ),
+    "scenario run, end": Interruptible(
+        "scenario run etl-three-turns --transport chat --model qwen3 --lane scripted", {END: "^run folder: "}
     ),
     "regression": Interruptible(
         "regression --vllm 0.32.0 --parsers hermes,mistral --jobs 1",
-        {WORK: "^cells: 30 to do", END: "^run: "},
+        {WORK: "^cells: 30 to do"},
         RESULTS,
+    ),
+    "regression, end": Interruptible(
+        "regression --vllm 0.32.0 --parsers hermes --cases canonical --jobs 1", {END: "^run: "}
     ),
     "regression --engine http": Interruptible(
         "regression --vllm 0.32.0 --parsers hermes --cases canonical --engine http --jobs 1",
