@@ -77,7 +77,9 @@ def until_held(command: subprocess.Popen[str]) -> None:
     assert line
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.vllm_slow) for each in SIGNALS[:2])]
+)
 def test_a_signal_gives_back(number: signal.Signals) -> None:
     with begun(COMMAND, "hold") as command:
         until_held(command)
@@ -130,7 +132,8 @@ def test_exit_codes_of_pytest_become_those_of_a_command(tmp_path: Path) -> None:
     assert "already imported" not in output
 
 
-def test_pytest_ends_in_order_after_a_signal(tmp_path: Path) -> None:
+def test_pytest_ends_in_order_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "test_it.py").write_text(TESTS)
     with begun(RUNS, f"{tmp_path}/test_it.py -k holds") as command:
         until_held(command)
