@@ -26,11 +26,11 @@ _kept: dict[Path, tuple[str, ...]] = {}
 _SHOW_CURSOR = "\x1b[?25h"
 
 
-def handle_signals() -> None:
-    """Makes signals end the process as described above, except those that `nohup` or a shell ignores."""
+def handle_signals(*, ending: bool = False) -> None:
+    """Makes signals end the process as described above, or at once, except those that `nohup` ignores."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, signal.SIG_DFL if ending else _interrupt)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ def main() -> None:
         from vllm_harness.cli.main import main as run
 
         code = run()
+        interrupts.handle_signals(ending=True)
     except KeyboardInterrupt:
         code = interrupts.INTERRUPTED
     code = interrupts.exit_code(code) if code == interrupts.INTERRUPTED else code

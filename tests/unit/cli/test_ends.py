@@ -109,7 +109,7 @@ def test_an_error_of_the_harness_is_no_finding() -> None:
         output, _ = command.communicate()
     assert command.returncode == 3
     assert "LookupError: nobody expected this" in output
-    assert "error: the harness itself failed: LookupError" in output
+    assert "error: the harness failed: LookupError" in output
 
 
 def test_exit_codes_of_pytest_become_those_of_a_command(tmp_path: Path) -> None:
