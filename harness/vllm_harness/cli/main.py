@@ -51,9 +51,7 @@ def main() -> int:
     except Exception as raised:
         if (error := explained(raised)) is None:
             traceback.print_exc()
-            error = HarnessError(
-                f"the harness failed: {type(raised).__name__}", hint="report the lines above"
-            )
+            error = HarnessError(f"the harness failed: {type(raised).__name__}", hint="report what is above")
         if error.exit_code != CLOSED_PIPE:
             Console(stderr=True, highlight=False, soft_wrap=True).print(
                 f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
