@@ -138,7 +138,7 @@ COMMANDS = {
     ),
     "load": Interruptible(
         "load etl-three-turns --model qwen3 --lane scripted --duration 600 --output {folder}/load",
-        {**STARTING, WORK: r"^[^:]*: [1-9][0-9]* requests"},
+        {**STARTING, WORK: r"^[0-9:]+: [1-9][0-9]* requests"},
         frozenset({WORK}),
         files=("records.jsonl", "summary.json"),
         extra="load",
