@@ -145,7 +145,8 @@ COMMANDS = {
     ),
     "gateway check": Interruptible(
         "gateway check {url} --server-url {url} --model qwen3",
-        {WORK: r"^[^ ]+/"},
+        {WORK: "^40 of [0-9]+: "},
+        RESULTS,
         extra="gateways",
     ),
     "mutants parsers": Interruptible(

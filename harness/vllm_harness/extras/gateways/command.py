@@ -170,8 +170,7 @@ def _recorded(
     except BaseException:
         if any(exchanges for _, exchanges in recordings.values()):
             write()
-            for folder in recordings:
-                interrupts.keep(folder)
+            interrupts.keep(next(iter(recordings)).parent)
             folders = " ".join(map(str, recordings))
             print(
                 f"not all requests were sent; the answers so far, for `compare`: {folders}",
