@@ -43,7 +43,7 @@ class Interruptible:
         line: its arguments; `{folder}` is a new folder, `{url}` a running server, `{run}` a run of
             `regression`.
         moments: for each moment, a regular expression that a line of the output matches at that moment.
-        kept: whether the command has results to keep at each moment.
+        kept: the moments when the command has results to keep; None if that depends on earlier runs.
         files: the files that the kept folder has after work.
         after: its exit code if the signal is its normal end at a moment.
         extra: the extra that it belongs to.
@@ -51,7 +51,7 @@ class Interruptible:
 
     line: str
     moments: Mapping[str, str] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    kept: frozenset[str] | None = frozenset()
     files: tuple[str, ...] = ()
     after: Mapping[str, int] = field(default_factory=dict)
     extra: str = ""
@@ -127,7 +127,7 @@ COMMANDS = {
         RESULTS,
     ),
     "regression parity": Interruptible(
-        "regression parity --vllm 0.32.0 --parsers hermes --jobs 1",
+        "regression parity --vllm 0.33.0@0.32.0 --parsers hermes --jobs 1",
         {WORK: "^cells of python: "},
         RESULTS,
         extra="parity",
@@ -159,13 +159,18 @@ COMMANDS = {
     "mutants serving": Interruptible(
         "mutants serving --only responses-last-item-not-closed --jobs 1 --output {folder}/mutants.jsonl",
         {WORK: "^(mutants: 1 to do|.*measuring once)"},
-        RESULTS,
+        None,
         extra="mutants",
     ),
     "upstream run": Interruptible(
-        "upstream run entrypoints/openai/test_chat.py --vllm 0.32.0 -v",
-        {WORK: r"(PASSED|FAILED|SKIPPED) +\[", END: "^=+ upstream's tests"},
+        "upstream run entrypoints/openai/chat_completion/test_chat.py --vllm 0.32.0 -v",
+        {WORK: r"(PASSED|FAILED|SKIPPED) +\["},
         RESULTS,
+        extra="upstream",
+    ),
+    "upstream run, end": Interruptible(
+        "upstream run entrypoints/openai/chat_completion/test_non_object_body_validation.py --vllm 0.32.0",
+        {END: "^=+ upstream's tests"},
         extra="upstream",
     ),
     "site": Interruptible(

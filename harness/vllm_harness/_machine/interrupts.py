@@ -55,7 +55,7 @@ def keep(path: Path, *resume: str) -> None:
 
 def end(code: int) -> NoReturn:
     """Says what is kept, and ends the process without waiting for its threads."""
-    *_, (path, resume) = [(None, ()), *_kept.items()]
+    *_, (path, resume) = [(None, ()), *(each for each in _kept.items() if each[0].exists())]
     kept = f"kept: {path}" if path else "nothing to keep yet"
     purpose = "to resume" if resume else "to start again"
     program, name = sys.argv[0], Path(sys.argv[0]).name

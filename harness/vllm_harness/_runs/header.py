@@ -22,10 +22,11 @@ def new_header(kind: Kind, name: str = "", seed: int | None = None) -> Header:
         name: a human-readable name.
         seed: the random seed of the run.
     """
+    program, *arguments = sys.argv
     return Header(
         kind=kind,
         name=name,
-        command=(program_name(), *sys.argv[1:]),
+        command=(_program_name(program), *arguments),
         harness=version("vllm-harness"),
         machine=describe_machine(),
         seed=seed,
@@ -40,7 +41,6 @@ def describe_machine() -> str:
     return f"{cores} cores, {memory:.0f} GiB of memory, {describe_gpus()}"
 
 
-def program_name() -> str:
-    """The program of this process as a person would type it."""
-    path = Path(sys.argv[0])
+def _program_name(program: str) -> str:
+    path = Path(program)
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name

@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeVar
 from vllm_harness._files.locking import locked
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine.tasks import task_name
-from vllm_harness._runs.header import program_name
 from vllm_harness._server.supervisor import started
 
 T = TypeVar("T")
@@ -42,8 +41,9 @@ def in_bytes(gib: float) -> int:
 
 def _command() -> str:
     """This process's command line as a person would type it, truncated to 80 characters."""
-    arguments = (argument.replace(f"{Path.cwd()}/", "") for argument in sys.argv[1:])
-    return " ".join([program_name(), *arguments])[:80]
+    program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
 
 
 @dataclass(frozen=True)

@@ -130,8 +130,8 @@ class _Run:
         stored = coverage_file(self.environment)
         coverage = read_coverage(stored)
         if measure_only or not len(coverage):
-            note("measuring once which lines each test runs: this takes twenty minutes on one core")
             interrupts.keep(stored, *sys.argv[1:])
+            note("measuring once which lines each test runs: this takes twenty minutes on one core")
             coverage = measure(self.package, self.suites, stored, note, parallel=self.parallel)
         notes.print(f"the lines of {len(coverage)} tests are known: {stored}")
         return coverage
