@@ -254,7 +254,7 @@ def test_a_second_interrupt_ends_a_command_at_once(place: Place, tmp_path: Path)
 @pytest.mark.vllm_slow
 def test_an_interrupted_run_is_resumed(place: Place, tmp_path: Path) -> None:
     """The command that an interrupted run prints goes on where it was."""
-    process = place.start(*place.arguments(COMMANDS["regression"], tmp_path))
+    process = place.start(*place.arguments(COMMANDS["regression, end"], tmp_path))
     read_until(process, COMMANDS["regression"].moments[WORK])
     process.send_signal(signal.SIGINT)
     output = ended(process)

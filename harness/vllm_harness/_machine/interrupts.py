@@ -60,7 +60,7 @@ def end(code: int) -> NoReturn:
     purpose = "to resume" if resume else "to start again"
     program, name = sys.argv[0], Path(sys.argv[0]).name
     again = shlex.join([name if which(name) == program else program, *(resume or sys.argv[1:])])
-    with suppress(OSError, ValueError):  # the terminal may be closed
+    with suppress(OSError, ValueError, RuntimeError):  # it may be closed, or in use when the signal comes
         sys.stdout.flush()
     text = f"\ninterrupted by {signal.Signals(code - 128).name}; {kept}; {purpose}:\n{again}\n"
     with suppress(OSError):
