@@ -43,7 +43,7 @@ class Interruptible:
         line: its arguments; `{folder}` is a new folder, `{url}` a running server, `{run}` a run of
             `regression`.
         moments: for each moment, a regular expression that a line of the output matches at that moment.
-        kept: the moments when the command has results to keep; None if that depends on earlier runs.
+        kept: the moments when the command has results to keep; None if that depends on when the first one comes.
         files: the files that the kept folder has after work.
         after: its exit code if the signal is its normal end at a moment.
         extra: the extra that it belongs to.
@@ -129,7 +129,7 @@ COMMANDS = {
     "regression parity": Interruptible(
         "regression parity --vllm 0.33.0@0.32.0 --parsers hermes --jobs 1",
         {WORK: "^cells of python: "},
-        RESULTS,
+        None,
         extra="parity",
     ),
     "repro": Interruptible("repro vllm-46940 --vllm 0.24.0", {SERVER: "^starting "}),
