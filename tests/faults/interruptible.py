@@ -43,7 +43,7 @@ class Interruptible:
         line: its arguments; `{folder}` is a new folder, `{url}` a running server, `{run}` a run of
             `regression`.
         moments: for each moment, a regular expression that a line of the output matches at that moment.
-        kept: the moments when the command has results to keep; None if that depends on when the first one comes.
+        kept: the moments when the command has results to keep; None if that varies.
         files: the files that the kept folder has after work.
         after: its exit code if the signal is its normal end at a moment.
         extra: the extra that it belongs to.
