@@ -13,10 +13,10 @@ import typer
 from vllm_harness._environments.spec import parse
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import run_folder
+from vllm_harness._machine import interrupts
 from vllm_harness._regression.selection import known_names
 from vllm_harness._runs.records import Kind
 from vllm_harness._server.leases.allocation import interpreters
-from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.extras.review.accepted import read_accepted
@@ -84,10 +84,8 @@ def review(
         parallel=jobs or interpreters(),
         until_red=exit_first,
     )
-    with (
-        kept_at(request.folder, "run the command again: the results of the base are stored"),
-        kept_run(Kind.REGRESSION, request.folder, "review") as writer,
-    ):
+    interrupts.keep(request.folder)
+    with kept_run(Kind.REGRESSION, request.folder, "review") as writer:
         result, results = _reviewed(request)
         write_records(result, results, writer)
         for name, text in FILES.items():

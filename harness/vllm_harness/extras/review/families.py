@@ -8,6 +8,7 @@ from dataclasses import replace
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
+from vllm_harness._machine import interrupts
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.known_defects import by_family, parser_defects
 from vllm_harness.cli.regression_options import RegressionOptions, console, note
@@ -40,6 +41,7 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
     names = few(family.name for family in families)
     console.print(f"imported by the parsers of {len(families)} families: {names}")
     run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
+    interrupts.keep(run.folder)
     before = Side(change.before.vllm(note), cells_before())
     after = Side(VllmUnderTest(spec, change.environment), run)
     part = ParserPart(before, after, parallel, False, note, time.monotonic())
