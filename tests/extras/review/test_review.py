@@ -84,8 +84,8 @@ def test_a_good_refactoring_is_green(review: Review) -> None:
 
 
 def test_a_server_shows_a_broken_parser(review: Review) -> None:
-    old = "raw = raw[:-overlap]"
-    result, found = review(old, f"{old}[:-1]", "--parts", "http", "--parsers", "hermes")
+    old, new = "content=content if content else None", "content=None"
+    result, found = review(old, new, "--parts", "http", "--parsers", "hermes_special")
     assert result.exit_code == 1, result.output
     (part,) = found["parts"]
     assert part["name"] == "parsers over HTTP"
