@@ -165,7 +165,8 @@ def npm_archive(package: str, folder: Path) -> Path:
 def sdist_archive(requirement: str, folder: Path, progress: Progress) -> Path:
     """Fetches a source distribution, `NAME==VERSION`, into `folder`. Raises SourceUnavailableError."""
     try:
-        return source_archive(*requirement.split("=="), folder, progress)
+        name, _, version = requirement.partition("==")
+        return source_archive(name, version, folder, progress)
     except InstallError as error:
         raise SourceUnavailableError(f"sdist {requirement}: {error.message}", hint=error.hint) from None
 

