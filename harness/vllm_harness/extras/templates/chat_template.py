@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jinja2 import TemplateError
 from jinja2.ext import Extension, loopcontrols
@@ -74,7 +74,7 @@ class JinjaTemplate:
         return self._read(found, self._pieces(messages, tools, False))
 
     def _pieces(self, messages: Sequence[Message], tools: list[Message], generate: bool) -> Any:
-        """A generator of the pieces of a prompt, which is at the line that writes a piece when it yields it."""
+        """Generates the pieces of a prompt, each at the line that writes it."""
         for change in self._given:
             messages = [change(message) for message in messages]
         settings = {"messages": messages, "tools": tools or None, "add_generation_prompt": generate}
@@ -91,7 +91,7 @@ class JinjaTemplate:
 class _Generation(Extension):
     """The tag `generation`, which marks what a model wrote; it changes nothing in the text."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[Node]:
         next(parser.stream)

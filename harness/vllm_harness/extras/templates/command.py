@@ -56,8 +56,8 @@ def _show(results: Sequence[DialectCheck]) -> None:
     verified = [result for result in results if result.verified]
     templates = {result.template for result in verified}
     dialects = {result.dialect for result in verified}
+    new = sum(len(result.new) for result in results)
+    proven = f"{len(dialects)} dialects by {len(templates)} templates"
     print(
-        f"{len(verified)} of {len(results)} families are verified, {len(dialects)} dialects by {len(templates)} "
-        "templates; "
-        f"{sum(len(result.new) for result in results)} differences have no name"
+        f"{len(verified)} of {len(results)} families are verified, {proven}; {new} differences have no name"
     )

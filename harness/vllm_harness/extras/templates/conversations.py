@@ -28,9 +28,9 @@ TOOL = {
 _NAMES = ("get_weather", "f", "search_web2")
 _KEYS = ("city", "days", "a", "z_last", "Options", "note", "from_date", "count")
 _WORDS = (
-    "Paris", "the sky", "“Größe”", "日本", "🙂", "it's", '"quoted"', "a & b", "x < y > z", "<b>bold</b>", "{brace}",
-    "[list]", "{{ twice }}", "50%", "back\\slash", "https://a.example/?b=c", "key: value", "None", "null", "true",
-    "1.0", "\n", "\n\n", "\t", "#", "`code`", "$x", "é\u0301",
+    "Paris", "the sky", "“Größe”", "日本", "🙂", "it's", '"quoted"', "a & b", "x < y > z", "<b>bold</b>",
+    "{brace}", "[list]", "{{ twice }}", "50%", "back\\slash", "https://a.example/?b=c", "key: value", "None",
+    "null", "true", "1.0", "\n", "\n\n", "\t", "#", "`code`", "$x", "é\u0301",
 )  # fmt: skip
 _NUMBERS = (0, -7, 12345678901, 1.5, -0.25, 1e20, 3.0)
 SHAPES: dict[str, tuple[bool, bool, int]] = {

@@ -30,7 +30,7 @@ class Encoder:
 
 
 def deepseek(path: Path, **variables: Any) -> Encoder:
-    """An encoder of DeepSeek: a module with `encode_messages`, which begins the turn after a user's message."""
+    """An encoder of DeepSeek: a module with `encode_messages`, which begins a turn after a user's message."""
     spec = importlib.util.spec_from_file_location(f"vllm_harness_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
