@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
+    "models dialects": "templates:command.dialects",
     "mutants": "mutants:group.app",
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
@@ -62,8 +63,6 @@ CURVE_TABLE = "costs:repro.curve_table"
 REPORT_OF_DEFECT = "triage:files.files_of"
 """Makes the report and the script of a reproduced defect."""
 COST_OF_DEFECT = "costs:repro.cost_case"
-CHECK_DIALECTS = "templates:command.check_dialects"
-"""Compares the dialects with the chat templates of vendors."""
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 
 

@@ -146,6 +146,17 @@ REAL = "+real"
 """The suffix in the name of a family that runs with its real tokenizer."""
 
 
+def unverified(*names: str) -> bool:
+    """Whether no template of its vendor shows the dialect of any of these families."""
+    found = [load_families().get(name.removesuffix(REAL)) for name in names]
+    return bool(found) and all(family and find_dialect(family.dialect).unverified for family in found)
+
+
+def title_of(name: str) -> str:
+    """A family's name, followed by `unverified` if that is what its dialect is."""
+    return f"{name} (unverified)" if unverified(name) else name
+
+
 def on_real_tokenizer(family: Family) -> Family | None:
     """The same family with its real tokenizer; None if it has none, or if its format is defined by code."""
     if family.form is None or family.tokenizer is None:

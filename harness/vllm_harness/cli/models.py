@@ -8,10 +8,8 @@ from typing import Any
 
 import typer
 
-from vllm_harness import _extensions as extensions
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness._environments import resolve
-from vllm_harness._scripted.dialects import load_dialects
 from vllm_harness._server.model_check import Unknown, names_of, stand_in_problems, unknown_names
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -59,31 +57,6 @@ def check(
     if unknown or problems:
         raise typer.Exit(1)
     print(f"the stand-ins of {sum(entry.stand_in is not None for entry in entries)} entries can be made")
-
-
-@app.command()
-def dialects(
-    check: bool = False,
-    parsers: str = "",
-    chat_template: Path | None = None,
-    json_: bool = False,
-) -> None:
-    """List the dialects, each with the source of its format.
-
-    --check compares what each family's dialect renders with what the chat
-    template of its vendor writes. The exit code is 1 if they differ in a way
-    that has no name yet.
-    """
-    if check:
-        check_dialects = extensions.load(extensions.CHECK_DIALECTS, "`models dialects --check`")
-        raise typer.Exit(check_dialects(parsers, chat_template, json_))
-    if json_:
-        print(
-            json.dumps([{"dialect": d.name, "source": d.source} for d in load_dialects().values()], indent=2)
-        )
-        return
-    rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
-    show_table(plain_console(), ("dialect", "format"), rows)
 
 
 def _show_unknown(vllm: str, unknown: list[Unknown], entries: int) -> None:

@@ -28,6 +28,7 @@ from vllm_harness._regression.results.known_defects import (
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.results.selections import Failure
 from vllm_harness._regression.search import SmallestFailure
+from vllm_harness._scripted.families import title_of
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table
 
@@ -87,7 +88,8 @@ def _table(
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
     by_place = {(cell.family, cell.environment, cell.group): counts[id(cell)] for cell in cells}
     return headings, [
-        (family, *(by_place.get((family, *column), "-") for column in columns)) for family in _families(cells)
+        (title_of(family), *(by_place.get((family, *column), "-") for column in columns))
+        for family in _families(cells)
     ]
 
 

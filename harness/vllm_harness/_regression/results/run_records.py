@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, failure_in
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord, case_outcome
+from vllm_harness._scripted.families import title_of
 
 
 def target_of(cell: Cell) -> TargetRecord:
     """Returns the target record for a family's parsers on one vLLM; the engine is recorded as the lane."""
     return TargetRecord(
         id=f"{cell.family}/{cell.environment}/{cell.engine}",
-        title=cell.family,
+        title=title_of(cell.family),
         family=cell.family,
         lane=cell.engine,
         vllm=cell.environment.removesuffix(f"+{cell.frontend}"),

@@ -46,6 +46,11 @@ class Dialect:
     tokens: tuple[str, ...] = ()
     render_anyway: Callable[[Meaning], str] | None = None
 
+    @property
+    def unverified(self) -> bool:
+        """Whether no chat template of the vendor, and no copy of one, shows this format."""
+        return self.source.startswith("unverified")
+
 
 def refuse_markers(text: str, markers: Iterable[str], dialect: str) -> None:
     """Raises DialectError if the text contains one of the markers."""

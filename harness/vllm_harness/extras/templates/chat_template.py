@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from jinja2 import TemplateError
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node
+from jinja2.nodes import Node, Output
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
@@ -88,6 +89,16 @@ class JinjaTemplate:
             raise TemplateRaised(str(error)) from error
 
 
+class _OnePieceEach(CodeGenerator):
+    """Writes each expression as a piece of its own, since several in a row otherwise have one line."""
+
+    def visit_Output(self, node: Output, frame: Frame) -> None:
+        for child in node.nodes:
+            piece = Output([child], lineno=child.lineno)
+            self.newline(piece)
+            super().visit_Output(piece, frame)
+
+
 class _Generation(Extension):
     """The tag `generation`, which marks what a model wrote; it changes nothing in the text."""
 
@@ -107,6 +118,7 @@ def _environment(mutable: bool) -> SandboxedEnvironment:
 
     kind = SandboxedEnvironment if mutable else ImmutableSandboxedEnvironment
     environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    environment.code_generator_class = _OnePieceEach
     environment.filters["tojson"] = tojson
     environment.globals.update(raise_exception=raise_exception, strftime_now=TODAY.strftime)
     return environment

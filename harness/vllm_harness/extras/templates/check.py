@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vllm_harness._scripted.dialects import Dialect, find_dialect
+from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import TemplateRaised
@@ -95,7 +97,9 @@ def checked(
             continue
         if family.dialect not in known:
             path = template or file_of(pair, progress)
-            known[family.dialect] = check_dialect(family.dialect, pair, path, draws)
+            known[family.dialect] = check_dialect(
+                find_dialect(family.dialect), family.form, pair, path, draws
+            )
         results.append(_of_family(known[family.dialect], family.name))
     return results
 
@@ -111,22 +115,26 @@ def _of_family(check: DialectCheck, family: str) -> DialectCheck:
     return DialectCheck(**{**vars(check), "family": family})
 
 
-def check_dialect(dialect: str, pair: Pair, path: Path, draws: int = DRAWS) -> DialectCheck:
+def check_dialect(
+    dialect: Dialect, form: Form | None, pair: Pair, path: Path, draws: int = DRAWS
+) -> DialectCheck:
     """Compares a dialect with the template in a file, in turns of every shape that it can express."""
     found: list[FoundDifference] = []
     compared = 0
     try:
-        comparison = Comparison(dialect, template_of(pair, dialect, path), pair.differences)
+        comparison = Comparison(dialect, form, template_of(pair, dialect, path), pair.differences)
     except TemplateRaised as error:
         found.append(FoundDifference(f"the template raises: {error}", "", None, 0))
     else:
         shapes = shapes_of(dialect)
-        turns = [*map(plain, shapes), *islice(drawn(dialect, shapes), draws)]
+        turns = [*map(plain, shapes), *islice(drawn(dialect.name, shapes), draws)]
         compared = len(turns)
         mismatches = [comparison.of_prompt(), *map(comparison.of_turn, turns)]
         found += _named(pair.differences, comparison, path)
         found += _unnamed([mismatch for mismatch in mismatches if mismatch])
-    return DialectCheck(dialect, dialect, pair.template, pair.model, pair.provenance, compared, tuple(found))
+    return DialectCheck(
+        dialect.name, dialect.name, pair.template, pair.model, pair.provenance, compared, tuple(found)
+    )
 
 
 def _named(differences: Sequence[Difference], comparison: Comparison, path: Path) -> list[FoundDifference]:

@@ -1,4 +1,4 @@
-"""`vllm-harness models dialects --check`: shows how far each dialect is what its vendor's template writes."""
+"""`vllm-harness models dialects`: lists the dialects, and compares them with the templates of vendors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
+
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.selection import select_families
+from vllm_harness._scripted.dialects import load_dialects
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.extras.templates.check import DialectCheck, checked
@@ -15,13 +18,21 @@ from vllm_harness.extras.templates.check import DialectCheck, checked
 HEADINGS = ("family", "dialect", "template", "provenance", "verified", "differences")
 
 
-def check_dialects(parsers: str, chat_template: Path | None, json_: bool) -> int:
-    """Compares dialects with their templates, prints the result, and returns the exit code.
+def dialects(
+    check: bool = False,
+    parsers: str = "",
+    chat_template: Path | None = None,
+    json_: bool = False,
+) -> None:
+    """List the dialects, each with the source of its format.
 
-    Raises:
-        UsageError: a family does not exist, or the file of the template.
-        AssetError: a template cannot be fetched.
+    --check compares what the dialect of each family renders with what the chat
+    template of its vendor writes. The exit code is 1 if they differ in a way
+    that has no name yet.
     """
+    if not check:
+        _list(json_)
+        return
     if chat_template is not None and not (parsers and chat_template.is_file()):
         raise UsageError(
             f"--chat-template {chat_template} is not a file" if parsers else "--chat-template has no family",
@@ -33,7 +44,16 @@ def check_dialects(parsers: str, chat_template: Path | None, json_: bool) -> int
         print(json.dumps([result.as_json() for result in results], indent=2, ensure_ascii=False))
     else:
         _show(results)
-    return 1 if any(result.new for result in results) else 0
+    if any(result.new for result in results):
+        raise typer.Exit(1)
+
+
+def _list(json_: bool) -> None:
+    rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
+    if json_:
+        print(json.dumps([{"dialect": name, "source": source} for name, source in rows], indent=2))
+    else:
+        show_table(plain_console(), ("dialect", "format"), rows)
 
 
 def _show(results: Sequence[DialectCheck]) -> None:

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from vllm_harness._scripted.dialects import DialectError, find_dialect, load_forms
+from vllm_harness._scripted.dialects import Dialect, DialectError
+from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.meaning import Meaning
 from vllm_harness.extras.templates.chat_template import ChatTemplate, TemplateRaised
 from vllm_harness.extras.templates.conversations import (
@@ -53,7 +54,7 @@ def common_start(one: str, other: str) -> str:
     return one[: next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
 
-def shapes_of(dialect: str) -> tuple[str, ...]:
+def shapes_of(dialect: Dialect) -> tuple[str, ...]:
     """The shapes of turns that a dialect can express."""
     return tuple(shape for shape in SHAPES if _rendered(dialect, plain(shape).meaning) is not None)
 
@@ -61,11 +62,24 @@ def shapes_of(dialect: str) -> tuple[str, ...]:
 class Comparison:
     """Compares turns of a dialect with its template's, and counts which named differences it meets."""
 
-    def __init__(self, dialect: str, template: ChatTemplate, differences: tuple[Difference, ...]) -> None:
-        """Renders the prompt before a turn. Raises TemplateRaised if the template refuses it."""
+    def __init__(
+        self,
+        dialect: Dialect,
+        form: Form | None,
+        template: ChatTemplate,
+        differences: tuple[Difference, ...],
+    ) -> None:
+        """Renders the prompt before a turn.
+
+        Args:
+            form: the dialect's form; None if the dialect is defined by code.
+
+        Raises:
+            TemplateRaised: the template refuses the prompt.
+        """
         self.dialect, self.template, self.differences = dialect, template, differences
         self.met: Counter[str] = Counter()
-        self._form = load_forms().get(dialect)
+        self._form = form
         prompt = template([USER], [TOOL], generate=True)
         self._before = common_start(prompt, template([USER], [TOOL], generate=False))
         self._opening = prompt.removeprefix(self._before)
@@ -133,8 +147,8 @@ class Comparison:
         return text
 
 
-def _rendered(dialect: str, meaning: Meaning) -> str | None:
+def _rendered(dialect: Dialect, meaning: Meaning) -> str | None:
     try:
-        return find_dialect(dialect).render(meaning)
+        return dialect.render(meaning)
     except DialectError:
         return None

@@ -11,7 +11,7 @@ from pydantic import Field
 from vllm_harness._environments import assets
 from vllm_harness._files.located_yaml import read_yaml
 from vllm_harness._files.strict import Pattern, StrictModel
-from vllm_harness._scripted.dialects import find_dialect, load_forms
+from vllm_harness._scripted.dialects import Dialect, load_forms
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates import encoders
 from vllm_harness.extras.templates.chat_template import (
@@ -94,13 +94,13 @@ def file_of(pair: Pair, progress: Progress = quiet) -> Path:
     return assets.fetch(asset, progress=progress) / name
 
 
-def template_of(pair: Pair, dialect: str, path: Path) -> ChatTemplate:
+def template_of(pair: Pair, dialect: Dialect, path: Path) -> ChatTemplate:
     """The template of a pair, from the given file. Raises TemplateRaised if it is malformed."""
     if path.suffix == ".py":
         return encoders.deepseek(path, **pair.variables)
     if path.suffix == ".tiktoken":
         return encoders.harmony(path)
-    form = load_forms().get(dialect)
-    tokens = {"bos_token": form.frame.start if form else "", "eos_token": find_dialect(dialect).ends[-1]}
+    form = load_forms().get(dialect.name)
+    tokens = {"bos_token": form.frame.start if form else "", "eos_token": dialect.ends[-1]}
     given = [_CHANGES[way] for way in pair.given]
     return JinjaTemplate(path.read_text(), mutable=pair.mutable, given=given, **{**tokens, **pair.variables})
