@@ -31,12 +31,14 @@ class FoundDifference:
         reason: why the dialect stays as it is; empty if the difference is new.
         line: the line of the template; None if it is not known.
         turns: the number of turns that have it.
+        fault: whether the template is at fault, not the dialect.
     """
 
     name: str
     reason: str
     line: int | None
     turns: int
+    fault: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _named(differences: Sequence[Difference], comparison: Comparison, path: Path
             missing = f"{each.name}: the template has no line with {each.line!r} any more"
             found.append(FoundDifference(missing, "", None, turns))
         else:
-            found.append(FoundDifference(each.name, each.reason, line, turns))
+            found.append(FoundDifference(each.name, each.reason, line, turns, each.fault))
     return found
 
 

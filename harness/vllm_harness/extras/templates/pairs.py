@@ -37,10 +37,12 @@ class Difference(StrictModel):
         pattern, write: what to replace in the dialect's text to get the template's; `.` matches line ends.
         arguments: how the template writes arguments, if that is the difference. With neither, the template
             raises an error with the words of `line`.
+        fault: whether the template is at fault: a model that reads its history does not see what it said.
     """
 
     name: str
     reason: str
+    fault: bool = False
     line: str = ""
     pattern: Pattern | None = None
     write: str = ""

@@ -82,7 +82,7 @@ def test_a_blank_more_in_a_dialect_is_reported() -> None:
 @pytest.mark.parametrize(
     ("dialect", "line", "instead"),
     [
-        ("qwen35", r"\n\n<tool_call>\n<function=", r"\n<tool_call>\n<function="),
+        ("qwen35", r"{{- '\n\n<tool_call>", r"{{- '\n<tool_call>"),
         ("ling3", "{{- '\\n</tool_call>' }}", "{{- '</tool_call>' }}"),
         ("llama_json", "'\"parameters\": '", "'\"arguments\": '"),
     ],
