@@ -11,15 +11,18 @@ import typer
 from vllm_harness._errors import UsageError
 from vllm_harness._regression.selection import select_families
 from vllm_harness._scripted.dialects import load_dialects
+from vllm_harness._scripted.families import Family
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.extras.templates.check import DialectCheck, checked
+from vllm_harness.extras.templates.growth import grown
 
 HEADINGS = ("family", "dialect", "template", "provenance", "verified", "differences")
 
 
 def dialects(
     check: bool = False,
+    growth: bool = False,
     parsers: str = "",
     chat_template: Path | None = None,
     json_: bool = False,
@@ -28,8 +31,12 @@ def dialects(
 
     --check compares what the dialect of each family renders with what the chat
     template of its vendor writes. The exit code is 1 if they differ in a way
-    that has no name yet.
+    that has no name yet. --growth shows the turns after which the next prompt
+    does not begin with the last prompt and its answer.
     """
+    if growth:
+        _show_growth(select_families(parsers, ""), json_)
+        return
     if not check:
         _list(json_)
         return
@@ -46,6 +53,24 @@ def dialects(
         _show(results)
     if any(result.new for result in results):
         raise typer.Exit(1)
+
+
+def _show_growth(families: Sequence[Family], json_: bool) -> None:
+    with shown() as progress:
+        found = grown(families, progress)
+    if json_:
+        print(json.dumps([each.as_json() for each in found], indent=2, ensure_ascii=False))
+        return
+    headings = ("family", "kept", "breaks at", "line", "the model wrote", "the template shows")
+    rows = []
+    for each in found:
+        kept = f"{len(each.kept)} of {len(each.kept) + len(each.breaks)}"
+        rows += [
+            (each.family, kept, at.shape, str(at.line or "-"), repr(at.answered), repr(at.shown))
+            for at in each.breaks
+        ] or [(each.family, kept, "-", "", "", "")]
+    show_table(plain_console(), headings, rows)
+    print(f"{sum(not each.breaks for each in found)} of {len(found)} families keep every turn")
 
 
 def _list(json_: bool) -> None:

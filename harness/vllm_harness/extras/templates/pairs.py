@@ -38,11 +38,13 @@ class Difference(StrictModel):
         arguments: how the template writes arguments, if that is the difference. With neither, the template
             raises an error with the words of `line`.
         fault: whether the template is at fault: a model that reads its history does not see what it said.
+        of_stand_in: whether a real model and its tokenizer do not have this difference, only the stand-in.
     """
 
     name: str
     reason: str
     fault: bool = False
+    of_stand_in: bool = False
     line: str = ""
     pattern: Pattern | None = None
     write: str = ""
