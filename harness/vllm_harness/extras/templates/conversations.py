@@ -47,30 +47,30 @@ SHAPES: dict[str, tuple[bool, bool, int]] = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class DrawnTurn:
     """A turn of an assistant, drawn in one of the shapes."""
 
     shape: str
     meaning: Meaning
 
 
-def plain(shape: str) -> Turn:
+def plain(shape: str) -> DrawnTurn:
     """The plainest turn of a shape."""
     reasoned, worded, calls = SHAPES[shape]
     called = tuple(ToolCall("get_weather", {"city": "Paris", "days": index}) for index in range(calls))
     meaning = Meaning.of(
         "Sunny." if worded else None, reasoning="I think." if reasoned else None, calls=called
     )
-    return Turn(shape, meaning)
+    return DrawnTurn(shape, meaning)
 
 
-def drawn(seed: str, shapes: tuple[str, ...]) -> Iterator[Turn]:
+def drawn(seed: str, shapes: tuple[str, ...]) -> Iterator[DrawnTurn]:
     """Draws turns without end, the shapes one after another; the same seed draws the same turns."""
     chance = random.Random(seed)
     while True:
         for shape in shapes:
             reasoned, worded, calls = SHAPES[shape]
-            yield Turn(
+            yield DrawnTurn(
                 shape,
                 Meaning.of(
                     _trimmed(chance) if worded else None,

@@ -18,7 +18,7 @@ from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import ChatTemplate, TemplateRaised
 from vllm_harness.extras.templates.comparison import common_start, shapes_of
 from vllm_harness.extras.templates.conversations import TOOL, USER, Message, messages_of, plain, what_follows
-from vllm_harness.extras.templates.pairs import Difference, file_of, load_pairs, template_of
+from vllm_harness.extras.templates.pairs import NamedDifference, file_of, load_pairs, template_of
 
 _BEFORE, _AFTER = 12, 24
 
@@ -69,7 +69,7 @@ def grown(families: Sequence[Family], progress: Progress = quiet) -> list[Growth
 
 
 def growth_of(
-    family: str, dialect: Dialect, template: ChatTemplate, differences: Sequence[Difference] = ()
+    family: str, dialect: Dialect, template: ChatTemplate, differences: Sequence[NamedDifference] = ()
 ) -> Growth:
     """Finds the shapes of turns after which the next prompt does not begin with the last one and its answer.
 
@@ -96,7 +96,7 @@ def growth_of(
     return Growth(family, tuple(shape for shape in shapes if shape not in broken), tuple(breaks))
 
 
-def _by_real_model(dialect: Dialect, meaning: Meaning, differences: Sequence[Difference]) -> str:
+def _by_real_model(dialect: Dialect, meaning: Meaning, differences: Sequence[NamedDifference]) -> str:
     text = dialect.render(meaning)
     for each in differences:
         if each.of_stand_in and each.pattern:

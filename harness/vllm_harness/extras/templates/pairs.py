@@ -28,7 +28,7 @@ Provenance = Literal["vendor", "copy", "vLLM's example", "yours"]
 _CHANGES = {"json arguments": with_json_arguments, "thinking part": with_thinking_part}
 
 
-class Difference(StrictModel):
+class NamedDifference(StrictModel):
     """A known difference between what a dialect renders and what the template writes.
 
     Attributes:
@@ -78,7 +78,7 @@ class Pair(StrictModel):
     variables: dict[str, Any] = Field(default_factory=dict)
     given: tuple[Literal["json arguments", "thinking part"], ...] = ()
     mutable: bool = False
-    differences: Annotated[tuple[Difference, ...], Field(max_length=MOST_DIFFERENCES)] = ()
+    differences: Annotated[tuple[NamedDifference, ...], Field(max_length=MOST_DIFFERENCES)] = ()
 
     @property
     def proves(self) -> bool:
