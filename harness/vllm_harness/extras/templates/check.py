@@ -13,7 +13,7 @@ from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import TemplateRaised
-from vllm_harness.extras.templates.comparison import Comparison, TurnMismatch, shapes_of
+from vllm_harness.extras.templates.comparison import Comparison, NewDifference, shapes_of
 from vllm_harness.extras.templates.conversations import drawn, plain
 from vllm_harness.extras.templates.pairs import NamedDifference, Pair, file_of, load_pairs, template_of
 
@@ -157,9 +157,9 @@ def _named(
     return found
 
 
-def _unnamed(mismatches: Sequence[TurnMismatch]) -> list[FoundDifference]:
+def _unnamed(mismatches: Sequence[NewDifference]) -> list[FoundDifference]:
     """Differences without a name: one for each place in the template or, if that is unknown, each shape."""
-    places: dict[tuple[int | None, str], list[TurnMismatch]] = {}
+    places: dict[tuple[int | None, str], list[NewDifference]] = {}
     for mismatch in mismatches:
         places.setdefault((mismatch.line, "" if mismatch.line else mismatch.shape), []).append(mismatch)
     found = []

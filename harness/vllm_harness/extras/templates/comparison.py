@@ -26,7 +26,7 @@ _BEFORE, _AFTER = 20, 40
 
 
 @dataclass(frozen=True)
-class TurnMismatch:
+class NewDifference:
     """A turn, or the end of a prompt, that differs from the template's in a way that has no name.
 
     Attributes:
@@ -85,15 +85,15 @@ class Comparison:
         self._opening = prompt.removeprefix(self._before)
         self._following = {shape: self._what_follows(plain(shape).meaning) for shape in ("text", "call")}
 
-    def of_prompt(self) -> TurnMismatch | None:
+    def of_prompt(self) -> NewDifference | None:
         """Compares the end of the prompt, which may open the reasoning; None if both are the same."""
         if self._form is None:
             return None
         tail = self._named(self._form.tail, Meaning(()))
         same = (self._before + self._opening).endswith(tail)
-        return None if same else TurnMismatch("prompt", tail, self._opening)
+        return None if same else NewDifference("prompt", tail, self._opening)
 
-    def of_turn(self, turn: DrawnTurn) -> TurnMismatch | None:
+    def of_turn(self, turn: DrawnTurn) -> NewDifference | None:
         """Compares a turn; None if both are the same, or if the dialect cannot write it."""
         text = _rendered(self.dialect, turn.meaning)
         if text is None:
@@ -105,14 +105,14 @@ class Comparison:
         except TemplateRaised as error:
             if self._raises_as_named(str(error)):
                 return None
-            return TurnMismatch(turn.shape, expected, f"(the template raises: {error})")
+            return NewDifference(turn.shape, expected, f"(the template raises: {error})")
         if written.startswith(expected) and not written[len(expected) :].strip():
             return None
         following = self._following["call" if turn.meaning.calls else "text"]
         if expected.startswith(written) and following.startswith(expected[len(written) :]):
             return None
         same = len(self._before) + len(common_start(expected, written))
-        return TurnMismatch(turn.shape, expected, written, self.template.line_at(messages, [TOOL], same))
+        return NewDifference(turn.shape, expected, written, self.template.line_at(messages, [TOOL], same))
 
     def _what_follows(self, meaning: Meaning) -> str:
         """What the template writes after a turn; a model generates its beginning if that ends the turn."""
