@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vllm_harness._environments import assets
 from vllm_harness._scripted.dialects import Dialect, find_dialect
 from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
+from vllm_harness._scripted.synthetic import PAD, tokens_of
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import TemplateRaised
 from vllm_harness.extras.templates.comparison import Comparison, NewDifference, shapes_of
@@ -50,6 +53,8 @@ class DialectCheck:
         template, model, provenance: the template, whose it is and who published it; None if there is none.
         turns: the number of turns compared.
         differences: the named differences, then new ones.
+        spelled: the dialect's markers that the family's real tokenizer, if there is one in the cache, spells in
+            several tokens: a parser that looks for one token does not find them.
     """
 
     family: str
@@ -59,6 +64,7 @@ class DialectCheck:
     provenance: str | None = None
     turns: int = 0
     differences: tuple[FoundDifference, ...] = ()
+    spelled: tuple[str, ...] = ()
 
     @property
     def new(self) -> tuple[FoundDifference, ...]:
@@ -95,14 +101,14 @@ def checked(
         if template is not None:
             pair = _users_pair(family, pair, template)
         if pair is None:
-            results.append(DialectCheck(family.name, family.dialect))
+            results.append(DialectCheck(family.name, family.dialect, spelled=spelled_markers(family)))
             continue
         if family.dialect not in known:
             path = template or file_of(pair, progress)
             known[family.dialect] = check_dialect(
                 find_dialect(family.dialect), family.form, pair, path, draws
             )
-        results.append(_of_family(known[family.dialect], family.name))
+        results.append(_of_family(known[family.dialect], family))
     return results
 
 
@@ -113,8 +119,18 @@ def _users_pair(family: Family, pair: Pair | None, template: Path) -> Pair:
     )
 
 
-def _of_family(check: DialectCheck, family: str) -> DialectCheck:
-    return DialectCheck(**{**vars(check), "family": family})
+def _of_family(check: DialectCheck, family: Family) -> DialectCheck:
+    return replace(check, family=family.name, spelled=spelled_markers(family))
+
+
+def spelled_markers(family: Family) -> tuple[str, ...]:
+    """The markers of a family's dialect that are no single tokens of its real tokenizer."""
+    fetched = assets.cached(family.tokenizer) if family.tokenizer else None
+    if fetched is None or family.form is None:
+        return ()
+    tokenizer = json.loads((fetched.folder / "tokenizer.json").read_text())
+    known = {token["content"] for token in tokenizer["added_tokens"]} | tokenizer["model"]["vocab"].keys()
+    return tuple(token.text for token in tokens_of(family.form) if token.text not in known | {PAD})
 
 
 def check_dialect(

@@ -98,6 +98,8 @@ def _show(results: Sequence[DialectCheck]) -> None:
         for each in result.new:
             place = f", line {each.line} of {result.template}" if each.line else f", {result.template}"
             print(f"{result.family}{place}: {each.name}")
+        if result.spelled:
+            print(f"{result.family}: its tokenizer spells {' '.join(result.spelled)} in several tokens")
     verified = [result for result in results if result.verified]
     templates = {result.template for result in verified}
     dialects = {result.dialect for result in verified}

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from vllm_harness._environments import assets
 from vllm_harness._scripted.dialects import find_dialect, load_dialects, load_forms
+from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
-from vllm_harness.extras.templates.check import DialectCheck, check_dialect
+from vllm_harness.extras.templates.check import DialectCheck, check_dialect, spelled_markers
 from vllm_harness.extras.templates.pairs import load_pairs
 
 FEW = 16
@@ -152,3 +153,12 @@ def test_the_command_names_what_is_unverified() -> None:
 def test_a_template_needs_a_file_and_a_family(arguments: list[str], problem: str) -> None:
     result = CliRunner().invoke(app, ["models", "dialects", *arguments])
     assert problem in str(result.exception)
+
+
+def test_a_marker_that_a_tokenizer_spells_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    vocabulary = {"<|im_start|>": 0, "<|im_end|>": 1, "<|endoftext|>": 2, "<think>": 3}
+    document = {"added_tokens": [{"content": "</think>"}], "model": {"vocab": vocabulary}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    monkeypatch.setattr(assets, "cached", lambda name: assets.Fetched(tmp_path, name, 1))
+    assert spelled_markers(load_families()["qwen3_json"]) == ("<tool_call>", "</tool_call>")
+    assert spelled_markers(load_families()["jamba"]) == ()
