@@ -12,13 +12,15 @@ from vllm_harness._environments import assets
 from vllm_harness._scripted.dialects import find_dialect
 from vllm_harness._scripted.families import entry_of, load_families
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness.extras.templates.deviations import deviation
 from vllm_harness.extras.templates.pairs import load_pairs, template_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 FAMILIES = (
-    "ling3", "nemotron_v3", "qwen3_xml", "minimax_m3", "gemma4", "seed_oss", "glm45", "kimi_k3", "poolside_v1",
-    "minicpm5",
+    "ling3", "nemotron_v3", "qwen3_xml", "minimax_m3", "gemma4", "seed_oss", "glm45", "kimi_k3",
+    "poolside_v1", "minicpm5",
 )  # fmt: skip
+TOOLS = [{"type": "function", "function": WEATHER}]
 STEP = Step(
     tools=True,
     input=(
@@ -66,11 +68,14 @@ def test_each_api_shows_the_conversation_as_the_template_does(name: str) -> None
         pytest.skip(f"needs an asset: vllm-harness env assets fetch {asset}")
     path = fetched.folder / file
     template = template_of(pair, find_dialect(family.dialect), path)
-    expected = template(messages(), [{"type": "function", "function": WEATHER}], generate=True)
-    entry = entry_of(family).model_copy(update={"chat_template": str(path)})
+    entry = entry_of(family)
+    more = {"chat_template": str(path), "args": (*entry.args, "--enable-scale-out")}
+    entry = entry.model_copy(update=more)
     with RemoteServer(entry, lane="scripted") as server:
-        shown = {api: prompt(server, api, family.request) for api in APIS}
-    assert shown == dict.fromkeys(APIS, expected)
+        prompts = {api: prompt(server, api, family.request) for api in APIS}
+    assert {
+        api: deviation(template, messages(), TOOLS, text) for api, text in prompts.items()
+    } == dict.fromkeys(APIS)
 
 
 def prompt(server: RemoteServer, api: Api, more: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ class DialectCheck:
         template, model, provenance: the template, whose it is and who published it; None if there is none.
         turns: the number of turns compared.
         differences: the named differences, then new ones.
-        spelled: the dialect's markers that the family's real tokenizer, if there is one in the cache, spells in
+        spelled: the dialect's markers that the family's real tokenizer, if it is in the cache, spells in
             several tokens: a parser that looks for one token does not find them.
     """
 
