@@ -20,6 +20,10 @@ FAMILIES = (
     "ling3", "nemotron_v3", "qwen3_xml", "minimax_m3", "gemma4", "seed_oss", "glm45", "kimi_k3",
     "poolside_v1", "minicpm5",
 )  # fmt: skip
+DEVIATIONS = {
+    # vLLM gives a template that can read lists of parts nothing else, and gemma4's writes a blank after each
+    "gemma4": "texts are given as lists of parts"
+}
 TOOLS = [{"type": "function", "function": WEATHER}]
 STEP = Step(
     tools=True,
@@ -67,15 +71,15 @@ def test_each_api_shows_the_conversation_as_the_template_does(name: str) -> None
     if fetched is None:
         pytest.skip(f"needs an asset: vllm-harness env assets fetch {asset}")
     path = fetched.folder / file
+    pair = pair.model_copy(update={"variables": {**pair.variables, "bos_token": ""}})  # as the stand-in's is
     template = template_of(pair, find_dialect(family.dialect), path)
     entry = entry_of(family)
     more = {"chat_template": str(path), "args": (*entry.args, "--enable-scale-out")}
     entry = entry.model_copy(update=more)
     with RemoteServer(entry, lane="scripted") as server:
         prompts = {api: prompt(server, api, family.request) for api in APIS}
-    assert {
-        api: deviation(template, messages(), TOOLS, text) for api, text in prompts.items()
-    } == dict.fromkeys(APIS)
+    found = {api: deviation(template, messages(), TOOLS, text) for api, text in prompts.items()}
+    assert found == dict.fromkeys(APIS, DEVIATIONS.get(name))
 
 
 def prompt(server: RemoteServer, api: Api, more: dict[str, Any]) -> str:

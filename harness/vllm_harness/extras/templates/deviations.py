@@ -82,6 +82,14 @@ def _reversed_outputs(messages: list[Message], tools: list[Message]) -> Iterator
     yield [next(outputs) if message["role"] == "tool" else message for message in messages], tools
 
 
+def _parts(messages: list[Message], tools: list[Message]) -> Iterator[Given]:
+    def part(message: Message) -> Message:
+        text = message["content"]
+        return {**message, "content": [{"type": "text", "text": text}] if text else []}
+
+    yield [message if message["role"] == "tool" else part(message) for message in messages], tools
+
+
 def _without(message: Message, *keys: str) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key not in keys}
 
@@ -94,6 +102,7 @@ _CHANGES: dict[str, Callable[[list[Message], list[Message]], Iterator[Given]]] =
     "the tools are left out": _no_tools,
     "the system message is left out": _no_system,
     "the arguments of calls are given as JSON strings": _json_arguments,
+    "texts are given as lists of parts": _parts,
     "the outputs of the tools are in reverse order": _reversed_outputs,
 }
 """The changes by name; each yields what the template would be given."""
