@@ -1,4 +1,4 @@
-"""What vLLM shows a model: with a vendor's template, each API of a real server makes the same prompt."""
+"""What vLLM shows a model, with its vendor's template on a real server, and how its turns come back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.apis import APIS, PATHS, Api
+from tests.apis import APIS, PATHS
 from tests.prompts import WEATHER, Step, request_of
+from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._environments import assets
+from vllm_harness._scripted.book import Raw, ScriptBook
 from vllm_harness._scripted.dialects import find_dialect
-from vllm_harness._scripted.families import entry_of, load_families
+from vllm_harness._scripted.families import Family, entry_of, load_families
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness.extras.templates.chat_template import ChatTemplate
+from vllm_harness.extras.templates.comparison import shapes_of
+from vllm_harness.extras.templates.conversations import TOOL, USER, plain, what_follows
 from vllm_harness.extras.templates.deviations import deviation
+from vllm_harness.extras.templates.growth import growth_of
 from vllm_harness.extras.templates.pairs import load_pairs, template_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
@@ -63,8 +69,8 @@ def messages() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_each_api_shows_the_conversation_as_the_template_does(name: str) -> None:
+def served(name: str) -> tuple[ModelEntry, ChatTemplate]:
+    """The entry of a family with its template, and the template; skips the test if the asset is missing."""
     family, pair = load_families()[name], load_pairs()[load_families()[name].dialect]
     asset, _, file = pair.template.partition("/")
     fetched = assets.cached(asset)
@@ -72,21 +78,49 @@ def test_each_api_shows_the_conversation_as_the_template_does(name: str) -> None
         pytest.skip(f"needs an asset: vllm-harness env assets fetch {asset}")
     path = fetched.folder / file
     pair = pair.model_copy(update={"variables": {**pair.variables, "bos_token": ""}})  # as the stand-in's is
-    template = template_of(pair, find_dialect(family.dialect), path)
     entry = entry_of(family)
     more = {"chat_template": str(path), "args": (*entry.args, "--enable-scale-out")}
-    entry = entry.model_copy(update=more)
+    return entry.model_copy(update=more), template_of(pair, find_dialect(family.dialect), path)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_shown_and_answers_as_its_template_says(name: str) -> None:
+    entry, template = served(name)
+    family = load_families()[name]
     with RemoteServer(entry, lane="scripted") as server:
-        prompts = {api: prompt(server, api, family.request) for api in APIS}
-    found = {api: deviation(template, messages(), TOOLS, text) for api, text in prompts.items()}
-    assert found == dict.fromkeys(APIS, DEVIATIONS.get(name))
+        for api in APIS:
+            request = {**request_of(api, STEP), **family.request}
+            text = prompt(server, PATHS[api], request)
+            assert deviation(template, messages(), TOOLS, text) == DEVIATIONS.get(name), api
+        kept = tuple(
+            shape for shape in shapes_of(find_dialect(family.dialect)) if grows(server, family, shape)
+        )
+    assert kept == growth_of(name, find_dialect(family.dialect), template).kept
 
 
-def prompt(server: RemoteServer, api: Api, more: dict[str, Any]) -> str:
-    """The text of the prompt that an API makes of the conversation, without generating."""
-    request = {"model": server.model, **request_of(api, STEP), **more}
-    answer = server.endpoint.post(f"{PATHS[api]}/render", json=request)
-    assert answer.status_code == 200, f"{api}: {answer.text[:300]}"
-    tokens = answer.json()["token_ids"]
-    body = {"model": server.model, "tokens": tokens}
+def grows(server: RemoteServer, family: Family, shape: str) -> bool:
+    """Whether a turn that a client sends back stands in the next prompt as the model said it."""
+    meaning = plain(shape).meaning
+    raw = find_dialect(family.dialect).render(meaning)
+    request: dict[str, Any] = {"messages": [USER], "tools": [TOOL], **family.request}
+    before = prompt(server, PATHS["chat"], request)
+    book = ScriptBook(server.endpoint, server.entry)
+    book.script(Raw(raw))
+    answer = book.endpoint.post(PATHS["chat"], json={"model": server.model, **request}).json()
+    book.verify()
+    book.close()
+    said = answer["choices"][0]["message"]
+    turn = {key: said[key] for key in ("role", "content", "reasoning", "tool_calls") if said.get(key)}
+    outputs = what_follows(meaning)
+    for output, call in zip(outputs, said.get("tool_calls") or (), strict=False):
+        output["tool_call_id"] = call["id"]
+    after = prompt(server, PATHS["chat"], {**request, "messages": [USER, turn, *outputs]})
+    return after.startswith(before + raw)
+
+
+def prompt(server: RemoteServer, path: str, request: dict[str, Any]) -> str:
+    """The text of the prompt that an API makes of a conversation, without generating."""
+    answer = server.endpoint.post(f"{path}/render", json={"model": server.model, **request})
+    assert answer.status_code == 200, f"{path}: {answer.text[:300]}"
+    body = {"model": server.model, "tokens": answer.json()["token_ids"]}
     return str(server.endpoint.post("/detokenize", json=body).json()["prompt"])
