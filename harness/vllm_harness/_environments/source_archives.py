@@ -16,13 +16,12 @@ _LIMIT_S = 60
 
 
 def source_archive(requirement: str, folder: Path, progress: Progress) -> Path:
-    """Fetches the source distribution `NAME==VERSION` into a folder. Raises SourceUnavailableError."""
+    """Fetches `NAME==VERSION` from the configured index, or pip's default. Raises SourceUnavailableError."""
     import requests  # slow to import, and only needed for fetching
 
     package, _, version = requirement.partition("==")
     name = f"{package.replace('-', '_')}-{version}.tar.gz"
     progress(f"fetching {name}")
-    # the configured package index, or otherwise pip's default
     default = importlib.import_module("pip._internal.models.index").PyPI.simple_url
     page = f"{uv_environ().get('UV_DEFAULT_INDEX', default).rstrip('/')}/{package}/"
     try:

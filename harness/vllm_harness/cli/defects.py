@@ -86,7 +86,7 @@ def _check(option: str, version: str) -> None:
 def _row(defect: Defect) -> tuple[str, ...]:
     upstream = defect.upstream
     reference = f"{upstream.reference} {upstream.state or ''}".strip() if upstream.reference else "-"
-    title = defect.title + (" (unverified)" if unverified(*defect.families) else "")
+    title = defect.title + " (unverified)" * unverified(*defect.families)
     return defect.id, defect.kind, defect.versions, reference, title
 
 

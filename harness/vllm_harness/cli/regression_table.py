@@ -88,8 +88,8 @@ def _table(
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
     by_place = {(cell.family, cell.environment, cell.group): counts[id(cell)] for cell in cells}
     return headings, [
-        (title_of(family), *(by_place.get((family, *column), "-") for column in columns))
-        for family in _families(cells)
+        (title_of(name), *(by_place.get((name, *column), "-") for column in columns))
+        for name in _families(cells)
     ]
 
 

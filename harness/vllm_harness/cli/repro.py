@@ -150,7 +150,7 @@ def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool
 
 def _row(defect: Defect, measured: Measured) -> tuple[str, ...]:
     says = "" if agrees(defect, measured) else expected_verdict(defect, measured.version)
-    why = measured.why + ("; unverified" if unverified(*defect.families) else "")
+    why = measured.why + "; unverified" * unverified(*defect.families)
     return measured.id, measured.version, measured.verdict, says, why
 
 
