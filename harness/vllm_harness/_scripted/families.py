@@ -149,7 +149,8 @@ REAL = "+real"
 def unverified(*names: str) -> bool:
     """Whether no template of its vendor shows the dialect of any of these families."""
     found = [load_families().get(name.removesuffix(REAL)) for name in names]
-    return bool(found) and all(family and find_dialect(family.dialect).unverified for family in found)
+    sources = [find_dialect(family.dialect).source if family else "" for family in found]
+    return bool(sources) and all(source.startswith("unverified") for source in sources)
 
 
 def title_of(name: str) -> str:

@@ -21,7 +21,7 @@ class Dialect:
 
     Attributes:
         name: the dialect's name, as models.yaml refers to it.
-        source: where the family's format is published.
+        source: where the family's format is published; `unverified` in front if no template shows it.
         render: turns a meaning into the raw text that follows the generation prompt, including the token
             that ends the turn; raises DialectError if the format cannot express it.
         render_constrained: the same under a grammar (structured output, required or named tools), which
@@ -45,11 +45,6 @@ class Dialect:
     calls: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     render_anyway: Callable[[Meaning], str] | None = None
-
-    @property
-    def unverified(self) -> bool:
-        """Whether no chat template of the vendor, and no copy of one, shows this format."""
-        return self.source.startswith("unverified")
 
 
 def refuse_markers(text: str, markers: Iterable[str], dialect: str) -> None:

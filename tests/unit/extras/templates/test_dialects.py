@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vllm_harness._environments import assets
 from vllm_harness._scripted.dialects import find_dialect, load_dialects, load_forms
-from vllm_harness._scripted.families import load_families
+from vllm_harness._scripted.families import load_families, title_of, unverified
 from vllm_harness.cli.main import app
 from vllm_harness.extras.templates.check import DialectCheck, check_dialect, spelled_markers
 from vllm_harness.extras.templates.pairs import load_pairs
@@ -49,7 +49,8 @@ def test_a_dialect_renders_what_its_template_writes_in_many_turns(dialect: str) 
 
 def test_a_source_says_whether_a_template_proves_it() -> None:
     proven = {name for name, pair in load_pairs().items() if pair.proves}
-    assert {name for name, dialect in load_dialects().items() if not dialect.unverified} == proven
+    unproven = {name for name, dialect in load_dialects().items() if dialect.source.startswith("unverified")}
+    assert load_dialects().keys() - unproven == proven
 
 
 @pytest.mark.parametrize("dialect", ["ling3", "nemotron_v3", "qwen35", "minimax_m3", "gemma4", "seed_oss"])
@@ -162,3 +163,17 @@ def test_a_marker_that_a_tokenizer_spells_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(assets, "cached", lambda name: assets.Fetched(tmp_path, name, 1))
     assert spelled_markers(load_families()["qwen3_json"]) == ("<tool_call>", "</tool_call>")
     assert spelled_markers(load_families()["jamba"]) == ()
+
+
+def test_what_rests_on_unverified_families_says_so() -> None:
+    assert title_of("jamba") == "jamba (unverified)"
+    assert title_of("ling3") == "ling3"
+    assert title_of("qwen3_thinking+real") == "qwen3_thinking+real (unverified)"
+    assert title_of("a family of your own") == "a family of your own"
+    assert unverified("jamba", "dots")
+    assert not unverified("jamba", "ling3")
+    assert not unverified()
+    listed = CliRunner().invoke(app, ["defects", "--parser", "jamba"])
+    assert " (unverified)" in listed.stdout
+    shown = CliRunner().invoke(app, ["defects", "show", "jamba-broken-call"])
+    assert "unverified:\n- jamba\n" in shown.stdout
