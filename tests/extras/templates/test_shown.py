@@ -30,6 +30,13 @@ DEVIATIONS = {
     # vLLM gives a template that can read lists of parts nothing else, and gemma4's writes a blank after each
     "gemma4": "texts are given as lists of parts"
 }
+ANSWERED_OTHERWISE = {
+    # minicpm5-drops-text-beside-a-call-unstreamed: what a client sends back lacks the text
+    "minicpm5": {"text, call"},
+    # the line ends of an empty block come as reasoning, so that the history shows the block as it was said
+    "poolside_v1": {"text", "call", "text, call", "calls"},
+}
+"""The shapes of turns that break, or are kept, since vLLM's answer is not the turn that the model meant."""
 TOOLS = [{"type": "function", "function": WEATHER}]
 STEP = Step(
     tools=True,
@@ -95,7 +102,8 @@ def test_a_family_is_shown_and_answers_as_its_template_says(name: str) -> None:
         kept = tuple(
             shape for shape in shapes_of(find_dialect(family.dialect)) if grows(server, family, shape)
         )
-    assert kept == growth_of(name, find_dialect(family.dialect), template).kept
+    expected = set(growth_of(name, find_dialect(family.dialect), template).kept)
+    assert set(kept) == expected ^ ANSWERED_OTHERWISE.get(name, set())
 
 
 def grows(server: RemoteServer, family: Family, shape: str) -> bool:
