@@ -163,9 +163,10 @@ class ServerEnd:
         made = self.environment
         if made is None or made.kind in ("installed", "tree"):
             return "install the package of that file again, or correct the file if it is your own"
-        spec = made.short_version if made.kernels else f"{made.vllm_version} --device {made.device}"
-        remove = f"`vllm-harness env remove {folder_of(made).name}`"
-        return f"run {remove}, `uv cache clean`, and `vllm-harness env create {spec}`"
+        create = f"vllm-harness env create {made.vllm_version} --device {made.device}"
+        if made.kernels:
+            create = f"vllm-harness env create {made.short_version}"
+        return f"run `vllm-harness env remove {folder_of(made).name}`, `uv cache clean`, and `{create}`"
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
