@@ -18,7 +18,7 @@ from vllm_harness._regression.cases.meanings import FILE as MEANINGS
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.listing import case_record, family_record
 from vllm_harness._regression.results import compare
-from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun
+from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun, raise_if_not_judged
 from vllm_harness._regression.results.known_defects import by_family, explain, parser_defects
 from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._regression.run import run_batches, unfinished
@@ -100,6 +100,7 @@ def regression(
             console.print(f"baseline: {options.write_baseline}")
         if errors:
             raise errors[0]
+        raise_if_not_judged(cells)
         if baseline:
             raise typer.Exit(_compare(baseline, cells))
         failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)

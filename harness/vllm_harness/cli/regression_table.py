@@ -11,7 +11,7 @@ from rich.text import Text
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.cases.case import GROUPS, Group
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.cells import CaseVerdict, Cell, not_judged
 from vllm_harness._regression.results.compare import (
     Baseline,
     CaseChange,
@@ -118,6 +118,14 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
         if cell.start_error:
             reason = one_line(cell.start_error)
             console.print(f"not made: {cell.family}, {cell.group} on {cell.environment}: {reason}")
+    for environment in dict.fromkeys(cell.environment for cell in cells):
+        own = [cell for cell in cells if cell.environment == environment]
+        if missed := not_judged(own):
+            whole = sum(cell.count(CaseVerdict.NOT_JUDGED) for cell in own)
+            console.print(
+                f"not judged on {environment}: answers: {len(missed)}, and with them whole cases: {whole}; "
+                f"the first: {one_line(missed[0])}"
+            )
     for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):
         console.print(f"server environment: {described}")
 

@@ -35,6 +35,19 @@ def test_an_unexplained_case_is_a_finding() -> None:
     assert case.reason == "a call is lost (all)"
 
 
+def test_a_case_that_was_not_judged_says_why() -> None:
+    merged = {"topic": "calls", "not_held": {"chat:tokens_1": "vLLM took [2]"}}
+    results = {
+        name: CaseResult.model_validate({**merged, "deliveries": name == "partly"})
+        for name in ("all", "partly")
+    }
+    records = cases_of(cell("http", {}).model_copy(update={"cases": results}), KNOWN)
+    assert [(case.outcome, case.reason) for case in records] == [
+        (Outcome.NOT_JUDGED, "chat:tokens_1 was not judged: vLLM took [2]"),
+        (Outcome.PASSED, "chat:tokens_1 was not judged: vLLM took [2]"),
+    ]
+
+
 def test_passed_and_left_out_cases_and_parsers_not_made() -> None:
     parsed = cell("in-process", {})
     left_out = CaseResult.model_validate({"topic": "calls", "left_out": "no such format"})

@@ -14,7 +14,7 @@ from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField, s
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness._regression.results.cells import CaseResult, Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
 CaseKey = tuple[str, Group, str]
@@ -82,7 +82,8 @@ class Baseline(StrictModel):
 
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
     """Returns the cases that ran in both runs with different mismatches."""
-    return _changes(_by_case(before), _by_case(after))
+    old, new = list(before), list(after)
+    return _changes(_by_case(old), _by_case(new), _not_held([*old, *new]))
 
 
 def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
@@ -113,8 +114,9 @@ def _case_differences(
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
     """Returns the covered cases that differ from the baseline; cases it does not list count as passed."""
-    after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
-    return _changes({key: baseline.of(key) for key in after}, after)
+    covered = [cell for cell in cells if baseline.covers_cell(cell)]
+    after = _by_case(covered)
+    return _changes({key: baseline.of(key) for key in after}, after, _not_held(covered))
 
 
 def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
@@ -123,17 +125,31 @@ def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
     for cell in cells:
         by_case[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
         for name, case in cell.cases.items():
-            if case.verdict is not CaseVerdict.LEFT_OUT:
+            if case.is_judged:
                 by_case[cell.family, cell.group, name] = case.mismatches
     return by_case
 
 
-def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMismatches]) -> list[CaseChange]:
-    return [
-        CaseChange(*key, before[key], after[key])
-        for key in sorted(before.keys() & after.keys())
-        if before[key] != after[key]
-    ]
+def _not_held(cells: Iterable[Cell]) -> set[tuple[CaseKey, Delivery]]:
+    return {
+        ((cell.family, cell.group, name), delivery)
+        for cell in cells
+        for name, case in cell.cases.items()
+        for delivery in case.not_held
+    }
+
+
+def _changes(
+    before: dict[CaseKey, CaseMismatches],
+    after: dict[CaseKey, CaseMismatches],
+    not_held: set[tuple[CaseKey, Delivery]],
+) -> list[CaseChange]:
+    """Returns the cases that differ in a delivery that was judged in both runs."""
+    compared = []
+    for key in sorted(before.keys() & after.keys()):
+        both = ({d: m for d, m in run[key].items() if (key, d) not in not_held} for run in (before, after))
+        compared.append(CaseChange(*key, *both))
+    return [change for change in compared if change.before != change.after]
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
