@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "mutants": "mutants:group.app",
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
+    "regression engines": "parity:engines.engines",
     "regression parity": "parity:command.parity_",
     "repro table": "triage:commands.table",
     "repro new": "triage:commands.new",

@@ -25,7 +25,7 @@ TARGET_FIXTURE, SEED_FIXTURE = "_vllm_target_server", "_vllm_seed"
 
 NO_DELIVERY = (
     "the delivery {} is not available: this server is not scripted, and chooses its chunks itself; mark a "
-    "test that needs the delivery `vllm_scripted`, or name a scripted server behind this one with --vllm-books-url"
+    "test that needs it `vllm_scripted`, or name a scripted server behind this one with --vllm-books-url"
 )
 
 

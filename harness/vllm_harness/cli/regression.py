@@ -41,7 +41,6 @@ from vllm_harness.cli.regression_table import (
     DefectsByFamily,
     show_cells,
     show_changes,
-    show_engine_differences,
     show_explained,
     show_smallest_failures,
 )
@@ -245,15 +244,6 @@ def _cells_of(name: str) -> list[Cell]:
             f"run {run} has several environments: {environments}", hint=f"name one: {run}@{wanted}"
         )
     return chosen
-
-
-@app.command()
-def engines(run: Annotated[str, typer.Argument(help="A run with cells of both engines.")]) -> None:
-    """List answers that differ between the engines, HTTP and in process; exit 1 if any do."""
-    compared, differences = compare.engine_differences(RegressionRun.named(run).cells())
-    show_engine_differences(console, differences)
-    console.print(f"{compared} answers compared, {len(differences)} differ")
-    raise typer.Exit(1 if differences else 0)
 
 
 @app.command()

@@ -16,7 +16,6 @@ from vllm_harness._regression.results.compare import (
     Baseline,
     CaseChange,
     CaseMismatches,
-    EngineDifference,
     against,
 )
 from vllm_harness._regression.results.known_defects import (
@@ -168,18 +167,6 @@ def _show_titles(console: Console, mismatches: Iterable[Mismatch]) -> None:
     """Prints the titles of mismatches."""
     for mismatch in dict.fromkeys(mismatches):
         console.print(f"  {mismatch}: {mismatch.title}", style="dim")
-
-
-def show_engine_differences(console: Console, differences: Sequence[EngineDifference]) -> None:
-    """Prints the cases whose answers from a server differ from those in process."""
-    rows = []
-    for difference in differences:
-        sides = (", ".join(map(str, side)) or "passed" for side in (difference.in_process, difference.http))
-        place = (difference.case, difference.family, difference.environment, difference.delivery.code)
-        rows.append((*place, *sides))
-    if rows:
-        headings = ("case", "family", "environment", "delivery", "in process", "over HTTP")
-        show_table(console, headings, rows)
 
 
 def show_smallest_failures(console: Console, failures: Sequence[SmallestFailure], folder: Path) -> None:

@@ -30,7 +30,6 @@ from vllm_harness._regression.results.compare import (
     against,
     baseline_of,
     changes,
-    engine_differences,
     read_baseline,
     write_baseline,
 )
@@ -167,20 +166,6 @@ def test_only_failures_of_the_baseline_are_accepted(tmp_path: Path) -> None:
     assert [change.regressed for change in against(baseline, [cell(a=FAILED_MORE, b=PASSED)])] == [True]
     assert [change.regressed for change in against(baseline, [cell(a=PASSED, b=PASSED)])] == [False]
     assert [change.regressed for change in against(baseline, [cell(a=FAILED, b=FAILED)])] == [True]
-
-
-def test_engines_are_compared_answer_by_answer() -> None:
-    parsed = case_result(digests={"whole": "a", "tokens_1": "b", "tokens_1_with_end": "c"})
-    served = case_result(
-        digests={"chat:whole": "a", "chat:tokens_1": "c", "responses:whole": "z"},
-        mismatches={"responses:whole": ("call_lost",)},
-    )
-    over_http = cell(call=served).model_copy(update={"engine": "http"})
-    compared, found = engine_differences([cell(call=parsed), over_http])
-    assert compared == 3
-    assert [(each.case, each.delivery.code, each.in_process, each.http) for each in found] == [
-        ("call", "responses:whole", (), (Mismatch.parse("call_lost"),))
-    ]
 
 
 def test_parsers_that_cannot_be_made_are_a_regression() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import yaml
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField, same_in_process
+from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
 CaseKey = tuple[str, Group, str]
@@ -42,18 +42,6 @@ class CaseChange:
             set(mismatches) - set(self.before.get(delivery, ()))
             for delivery, mismatches in self.after.items()
         )
-
-
-@dataclass(frozen=True)
-class EngineDifference:
-    """A case that a server answers differently from parsers in process, with the mismatches of both."""
-
-    environment: str
-    family: str
-    case: str
-    delivery: Delivery
-    in_process: tuple[Mismatch, ...]
-    http: tuple[Mismatch, ...]
 
 
 class Baseline(StrictModel):
@@ -84,32 +72,6 @@ def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
     """Returns the cases that ran in both runs with different mismatches."""
     old, new = list(before), list(after)
     return _changes(_by_case(old), _by_case(new), _not_held([*old, *new]))
-
-
-def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
-    """Compares the engines case by case; returns the number of compared answers, and the differences."""
-    by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
-    for cell in cells:
-        by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
-    compared = 0
-    differences: list[EngineDifference] = []
-    for key in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
-        served, parsed = by_engine["http"][key], by_engine["in-process"][key]
-        for name in served.cases.keys() & parsed.cases.keys():
-            compared += len(served.cases[name].digests)
-            differences += _case_differences(served, name, served.cases[name], parsed.cases[name])
-    return compared, differences
-
-
-def _case_differences(
-    cell: Cell, name: str, served: CaseResult, parsed: CaseResult
-) -> Iterator[EngineDifference]:
-    for delivery, digest in served.digests.items():
-        equivalents = same_in_process(delivery)
-        if digest not in map(parsed.digests.get, equivalents):
-            in_process = parsed.mismatches.get(equivalents[0], ())
-            http = served.mismatches.get(delivery, ())
-            yield EngineDifference(cell.environment, cell.family, name, delivery, in_process, http)
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
