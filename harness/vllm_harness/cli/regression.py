@@ -22,7 +22,6 @@ from vllm_harness._regression.results.cells import CaseVerdict, Cell, Regression
 from vllm_harness._regression.results.known_defects import by_family, explain, parser_defects
 from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._regression.run import run_batches, unfinished
-from vllm_harness._regression.search import SmallestFailure, search
 from vllm_harness._regression.selection import (
     Selection,
     select_environments,
@@ -42,7 +41,6 @@ from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
     show_explained,
-    show_smallest_failures,
 )
 from vllm_harness.cli.run_folder import kept_run
 
@@ -92,7 +90,10 @@ def regression(
         show_cells(console, cells, baseline, defects)
         if "cost" in selection.groups:
             extensions.load(extensions.COST_TABLE)(console, cells)
-        failures = [] if baseline else _search(folder, environments, selection, options.parallel)
+        failures = []
+        if not baseline and "properties" in selection.groups and selection.engine == "in-process":
+            find = extensions.load(extensions.SMALLEST_FAILURES, "the group properties")
+            failures = find(folder, environments, selection, options.parallel)
         console.print(f"run: {folder.folder}")
         if options.write_baseline:
             compare.write_baseline(compare.baseline_of(environments[0].name, cells), options.write_baseline)
@@ -159,29 +160,6 @@ def _run(
         and cell.engine == selection.engine
     ]
     return cells, errors
-
-
-def _search(
-    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, parallel: int
-) -> list[SmallestFailure]:
-    """Searches for the smallest meaning that causes each kind of failure; stores them beside the cells."""
-    if "properties" not in selection.groups or selection.engine != "in-process":
-        return []
-    generation, families = selection.generation, selection.families
-    failures: list[SmallestFailure] = []
-    with counted("families searched", len(environments) * len(families)) as advance:
-        for vllm in environments:
-            folder = run.folder_of(vllm.name) / f"found-{generation.budget}-{generation.seed}"
-            failures += search(
-                vllm.environment,
-                families,
-                generation,
-                folder,
-                parallel=parallel,
-                done=lambda _: advance(),
-            )
-    show_smallest_failures(console, failures, run.folder)
-    return failures
 
 
 def _compare(known: compare.Baseline, cells: list[Cell]) -> int:
