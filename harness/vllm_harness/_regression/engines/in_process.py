@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -62,8 +62,9 @@ def parse_all(
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
     code = f"{prelude}\n\n{_SCRIPT.read_text()}"
-    lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
-    yield from by_case_set(lines)
+    arguments, document = ("-c", code), {"families": families}
+    with closing(lines_of(environment, arguments, document, environ=environ, limit_s=limit_s)) as lines:
+        yield from by_case_set(lines)
 
 
 def lines_of(
@@ -73,7 +74,7 @@ def lines_of(
     *,
     environ: Mapping[str, str] | None = None,
     limit_s: float,
-) -> Iterator[str]:
+) -> Generator[str]:
     """Runs vLLM's interpreter, and yields the lines of its standard output.
 
     Args:
