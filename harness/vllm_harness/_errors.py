@@ -3,7 +3,8 @@
     HarnessError                        a failure, or findings: exit code 1
         AssetError
             SourceUnavailableError, ChecksumError
-        BookError, BrokenEnvironmentError, EndpointError, InProcessError, InstallError, McpError
+        AnswersNotJudged, InProcessError    answers that cannot be judged: exit code 3
+        BookError, BrokenEnvironmentError, EndpointError, InstallError, McpError
         MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, NotReproduced, OtherUserAnswers
         ScriptError
         ForkServerFailed
