@@ -101,13 +101,13 @@ def test_a_script_judges_what_an_answer_means(content: str, verdict: bool) -> No
         {"status": 200, "body": {"choices": [{"message": {"content": text}}]}} for text in ("Hello.", content)
     ]
     for expected in (means, "the same"):
-        assert reproduce.verdict(bodies, [], "", "", expected) is verdict  # type: ignore[no-untyped-call]
+        assert reproduce.verdict(bodies, "", "", expected) is verdict  # type: ignore[no-untyped-call]
 
 
 def test_a_script_judges_by_the_conditions_of_the_entry() -> None:
     def verdict(status: int) -> object:
         conditions = "status == `200` && steps[0].status == `200`", "status == `500`"
-        return reproduce.verdict([{"status": 200}, {"status": status}], [], *conditions, None)  # type: ignore[no-untyped-call]
+        return reproduce.verdict([{"status": 200}, {"status": status}], *conditions, None)  # type: ignore[no-untyped-call]
 
     assert [verdict(status) for status in (200, 500, 404)] == [False, True, None]
 

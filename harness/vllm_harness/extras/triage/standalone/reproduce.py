@@ -34,7 +34,7 @@ def main():
                 for step, answer in zip(STEPS, answers, strict=True):
                     if number == 0 and "tokens" not in step:
                         show(step, answer)
-                verdicts.append(verdict(answers, STEPS, RIGHT, WRONG, MEANS))
+                verdicts.append(verdict(answers, RIGHT, WRONG, MEANS))
         finally:
             stop(server)
     print("\nEXPECTED: " + EXPECTED)
@@ -64,7 +64,7 @@ def round_of(server, folder):
     return answers
 
 
-def verdict(answers, steps, right, wrong, means):
+def verdict(answers, right, wrong, means):
     """Whether the answers of a round show the defect; None if they do not say.
 
     `right` and `wrong` are JMESPath conditions over the last answer. `means` is what the last answer should
@@ -163,7 +163,7 @@ def answer_to(number, answers, folder):
     step = STEPS[number]
     turns = [[token for piece in pieces for token in ids_of(piece)] for pieces in step["say"]]
     says = folder / "says.json"
-    says.with_suffix(".new").write_text(json.dumps({"step": number, "turns": turns}))
+    says.with_suffix(".new").write_text(json.dumps({"step": time.monotonic_ns(), "turns": turns}))
     says.with_suffix(".new").rename(says)
     answers[number] = send(step, answers)
     ends = time.monotonic() + step.get("limit_s", 30)
