@@ -44,10 +44,10 @@ def request_all(server: RemoteServer, family: Family, inputs: Sequence[CaseInput
     """Requests a family's cases from its server, each in all of its deliveries.
 
     Args:
-        server: the server, as `served_by` starts it; the Rust front end does not offer Responses.
+        server: the server, as `served_by` starts it; the Rust front end offers Chat Completions only.
         inputs: the inputs of the cases, with deliveries over HTTP.
     """
-    offered = [api for api in Api if server.launch.frontend == "python" or api is not Api.RESPONSES]
+    offered = (Api.CHAT,) if server.launch.frontend == "rust" else tuple(Api)
     pairs = [
         (input_, delivery) for input_ in inputs for delivery in input_.deliveries if delivery.api in offered
     ]
