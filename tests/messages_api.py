@@ -122,7 +122,7 @@ class Messages:
         """Posts a request body that the SDK might refuse to send; returns the HTTP answer."""
         data = json.dumps(body).encode() if raw is None else raw
         headers = {"content-type": "application/json"}
-        return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=30)
+        return self.http.post(f"/v1/messages{path}", data=data, headers=headers, timeout=60)
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
         """Returns the error of a request; checks the status, and that form and type are Anthropic's."""

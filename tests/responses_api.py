@@ -111,7 +111,7 @@ class Responses:
         body: Any = None,
         *,
         raw: bytes | None = None,
-        timeout: float = 20,
+        timeout: float = 60,
         kind: str = "application/json",
     ) -> Answer:
         """Posts a request body that the SDK might refuse to send; returns the HTTP answer."""

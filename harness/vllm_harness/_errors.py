@@ -12,11 +12,13 @@
         ServerError
             ServerDied, StopFailed
             StartupError                a class for each cause
-                DamagedWeights, GatedModel, KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound
-                NameNotServed, UnknownFlag, UnknownParser, UnsupportedArchitecture, WrongTorchBuild
+                CrashedProcess, DamagedConfiguration, DamagedInstallation, DamagedWeights, GatedModel
+                KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound, NameNotServed
+                RefusedConfiguration, UnknownFlag, UnknownParser, UnsupportedArchitecture, WrongTorchBuild
                 MachineError
-                    CpuMemoryTooSmall, GpuOutOfMemory, HubUnreachable, KilledByOom, LeaseTimeout
-                    NoCudaDevice, NotEnoughHardware, PortTaken, StartupTimeout, WaitCannotEnd
+                    CpuMemoryTooSmall, GpuOutOfMemory, HubUnreachable, IllegalInstruction, KilledByOom
+                    KilledProcess, LeaseTimeout, NoCudaDevice, NoSpaceLeft, NotEnoughHardware, PortTaken
+                    StartupTimeout, TooManyFiles, WaitCannotEnd
         InfrastructureError             a machine that cannot go on: exit code 3
         UsageError                      invalid input: exit code 2
             BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError

@@ -137,7 +137,7 @@ def test_body_that_is_not_utf8(chat: Chat) -> None:
 )
 @pytest.mark.vllm_known_defect("framework-errors-without-error-object")
 def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat) -> None:
-    answer = chat.server.endpoint.request(method, path, timeout=30)
+    answer = chat.server.endpoint.request(method, path, timeout=60)
     assert answer.status_code == status, answer.text
     assert isinstance(answer.json().get("error"), dict), answer.text
 

@@ -27,6 +27,7 @@ from requests import Response
 
 from tests.apis import opened
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.hanging import LATER, in_a_thread
 from tests.own_server import OwnServer
 from vllm_harness._defects.registry import known_deviations
 from vllm_harness._exchange.answer import answer_of
@@ -58,6 +59,7 @@ LONG = "word " * 3500  # the answer in streams that are never read to the end
 FEW = "word " * 80
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
+LOOK_EVERY_S, LOOKS = 0.02, 50
 PATHS = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
@@ -160,7 +162,7 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
         assert server.http.get("/load").json() == {"server_load": 1}
     assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
     too_long = {"messages": [{"role": "user", "content": "word " * 50_000}]}
-    assert server.server.endpoint.post(PATHS["chat"], json=too_long, timeout=30).status_code == 400
+    assert server.server.endpoint.post(PATHS["chat"], json=too_long, timeout=60).status_code == 400
     assert server.http.get("/load").json() == {"server_load": 0}
 
 
@@ -196,10 +198,10 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
     server.book.script(LONG, expect="truncated")
     aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     begin_and_leave(server, "chat")
-    assert wait_until(
-        lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1,
-        5,
-    )
+    server.book.script("Later.", times=LATER)
+    for _ in range(LATER):
+        server.client.responses.create(model=server.server.model, input="Later?")
+    assert server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1
 
 
 @pytest.mark.covers("VC-037", "VC-038")
@@ -242,7 +244,7 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
     server.book.script("Here I am.", when=When(user="Are you there"))
     answer = server.client.responses.create(model=server.server.model, input="Are you there?")
     assert "Here I am." in answer.output_text
-    assert server.http.counted("vllm:generation_tokens_total") < 200 * len(take.takes[0]) / 10
+    assert server.http.counted("vllm:generation_tokens_total") < 200 * len(take.takes[0]) / 2
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
 
 
@@ -390,7 +392,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
         2,
     )
     assert wait_until(
-        lambda: tuple(after - first for after, first in zip(counters(), before, strict=True)) == wanted, 5
+        lambda: tuple(after - first for after, first in zip(counters(), before, strict=True)) == wanted
     ), f"{before} -> {counters()}, wanted {wanted} more"
 
 
@@ -503,18 +505,22 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
     """
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(LONG, when=When(user="on and on"))
-    server.book.script("Here I am.", when=When(user="Are you there"))
-    with server.http.open("chat", "Go on and on") as response:
-        chunks = response.iter_bytes()
-        next(chunks)
-        os.kill(server.server.pid, signal.SIGTERM)
-        time.sleep(0.5)
+    server.book.script("Here I am.", when=When(user="Are you there"), times=None)
+
+    def refuses() -> bool:
         with (
             contextlib.suppress(httpx2.NetworkError, httpx2.RemoteProtocolError),
             server.http.open("chat", "Are you there?", stream=False) as answer,
         ):
             answer.read()
-            assert answer.status_code >= 500, answer.text
+            return answer.status_code >= 500
+        return True
+
+    with server.http.open("chat", "Go on and on") as response:
+        chunks = response.iter_bytes()
+        next(chunks)
+        os.kill(server.server.pid, signal.SIGTERM)
+        assert wait_until(refuses)
         assert not gone({server.server.pid})
 
 
@@ -537,30 +543,46 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
 @pytest.mark.vllm_known_defect("shutdown-leaves-streams-open")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> None:
-    """An open stream ends with an error or is closed; the engine is suspended, so it cannot finish first."""
+    """An open stream ends with an error or is closed; the engine is suspended, so it cannot finish first.
+
+    A server that has ended its engine and then only sleeps will not end the stream.
+    """
     server = mortal()
     server.book.script(LONG, expect="truncated")
-    with server.http.open(api, "Go on and on", silent_s=4) as response:
+    with server.http.open(api, "Go on and on") as response:
         chunks = response.iter_bytes()
         received = begun(chunks)
-        with held_still(server.server):
+        with held_still(server.server) as engine:
             os.kill(server.server.pid, signal.SIGTERM)
-            received += list(chunks)
+            reading = in_a_thread(lambda: received.extend(chunks))
+            assert wait_until(lambda: reading.done() or gone({engine}))
+            assert wait_until(lambda: reading.done() or sleeps(server.server.pid))
+        assert reading.done(), "the engine is gone, the server sleeps, and the stream is open"
     wire = b"".join(received)
     assert b'"finish_reason":"stop"' not in wire
     assert b"response.completed" not in wire
 
 
+def sleeps(pid: int) -> bool:
+    """Whether a process, looked at often, always sleeps."""
+    process = psutil.Process(pid)
+    for _ in range(LOOKS):
+        time.sleep(LOOK_EVERY_S)
+        if process.status() != psutil.STATUS_SLEEPING:
+            return False
+    return True
+
+
 @contextlib.contextmanager
-def held_still(server: RemoteServer) -> Iterator[None]:
-    """Suspends the engine's process, and resumes it at the end if it still exists."""
+def held_still(server: RemoteServer) -> Iterator[int]:
+    """Suspends the engine's process, yields its id, and resumes it at the end if it still exists."""
     engine = next(
         child
         for child in psutil.Process(server.pid).children(recursive=True)
         if "EngineCore" in " ".join(child.cmdline())
     )
     engine.suspend()
-    yield
+    yield engine.pid
     with contextlib.suppress(psutil.Error):
         engine.resume()
 

@@ -13,13 +13,13 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.hanging import LATER, ends
 from tests.responses_api import TERMINAL, Responses
 from vllm_harness._testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_needs("responses"),
     pytest.mark.vllm_needs("background"),
-    pytest.mark.timeout(120),
 ]
 
 STORY = "Tell me a long story about a dragon."
@@ -28,7 +28,7 @@ SHORTER = " ".join(f"word{number}" for number in range(70))
 
 
 def wait_for(
-    client: OpenAI, response_id: str, done: Callable[[Response], bool], seconds: float = 30
+    client: OpenAI, response_id: str, done: Callable[[Response], bool], seconds: float = 60
 ) -> Response:
     """Polls a response every 50 ms until `done` is true or the time is up, and returns its last state."""
     end = time.monotonic() + seconds
@@ -44,16 +44,23 @@ def finished(response: Response) -> bool:
     return response.status not in ("queued", "in_progress")
 
 
-def replay(
-    responses: Responses, response_id: str, after: int | None, read_s: float = 10
-) -> list[dict[str, Any]]:
-    """Returns a stored stream's events after a position, as JSON; fails if none arrives for `read_s`."""
+def replay(responses: Responses, response_id: str, after: int | None) -> list[dict[str, Any]]:
+    """Returns a stored stream's events after a position, as JSON."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
-    answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=read_s)
+    answer = responses.http.get(f"/v1/responses/{response_id}", params=params, timeout=60)
     assert answer.status_code == 200
     assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
     lines = [line for line in answer.content.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def begun(responses: Responses, script: ScriptWriter) -> Response:
+    """Creates a long background response, and waits until the engine has answered a later request."""
+    script(LONG, expect="truncated")
+    created = responses.create(STORY, background=True)
+    script("Later.")
+    responses.create("Later?")
+    return created
 
 
 @pytest.mark.covers("VR-017", "VR-034", "LS-014")
@@ -87,17 +94,10 @@ def test_background_ends_as_the_foreground_does(
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    script(" ".join(f"word{number}" for number in range(150)))  # long enough to be observed
-    created = responses.create(STORY, background=True)
-    seen: list[str | None] = []
-
-    def note(response: Response) -> bool:
-        seen.append(response.status)
-        return finished(response)
-
-    wait_for(openai_client, created.id, note)
-    assert seen[-1] == "completed"
-    assert "in_progress" in seen
+    created = begun(responses, script)
+    seen = openai_client.responses.retrieve(created.id).status
+    openai_client.responses.cancel(created.id)
+    assert seen == "in_progress"
 
 
 @pytest.mark.vllm_scripted
@@ -130,14 +130,13 @@ def test_background_must_be_stored(stream: bool, responses: Responses) -> None:
 @pytest.mark.covers("VR-019", "VR-034", "LS-014")
 def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     """Cancelling stops the engine at once, before the end of the script, and no output appears afterwards."""
-    script(LONG, expect="truncated")
-    created = responses.create(STORY, background=True)
-    time.sleep(0.3)
+    created = begun(responses, script)
     cancelled = openai_client.responses.cancel(created.id)
     assert cancelled.status == "cancelled"
     assert cancelled.id == created.id
-    for _ in range(6):
-        time.sleep(0.1)
+    script("Later.", times=LATER)
+    for _ in range(LATER):
+        responses.create("Later?")
         seen = openai_client.responses.retrieve(created.id)
         assert seen.status == "cancelled"
         assert seen.output == []
@@ -147,9 +146,7 @@ def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, 
 @pytest.mark.covers("LS-014")
 @pytest.mark.vllm_known_defect("vllm-57999")
 def test_cancel_may_be_repeated(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(LONG, expect="truncated")
-    created = responses.create(STORY, background=True)
-    time.sleep(0.3)
+    created = begun(responses, script)
     for _ in range(2):
         assert openai_client.responses.cancel(created.id).status == "cancelled"
 
@@ -195,7 +192,7 @@ def test_second_reader_follows_a_running_stream(responses: Responses, script: Sc
     with responses.client.responses.create(**request) as running:
         first = [event for _, event in zip(range(3), running, strict=False)]
         head: Any = first[0]
-        second = replay(responses, head.response.id, 2, read_s=40)
+        second = replay(responses, head.response.id, 2)
         rest = list(running)
     events = [*first, *rest]
     responses.check("check_stream")(events)
@@ -220,17 +217,17 @@ def test_background_stream_goes_on_without_its_reader(
     responses.check("check_stream")(events)
 
 
-@pytest.mark.vllm_long
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019")
 @pytest.mark.vllm_known_defect("vllm-49721")
 def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(LONG, expect="truncated")
+    script("Later.", times=LATER)
     request = responses.request(STORY, {"background": True, "stream": True})
-    with responses.client.responses.create(**request, timeout=4) as running:
+    with responses.client.responses.create(**request) as running:
         head: Any = next(iter(running))
         assert openai_client.responses.cancel(head.response.id).status == "cancelled"
-        last = list(running)[-1]
+        last = ends(lambda: list(running)[-1], lambda: responses.create("Later?"))
     assert last.type != "response.completed"
 
 

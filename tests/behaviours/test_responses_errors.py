@@ -15,7 +15,7 @@ from tests.error_objects import check_param
 from tests.responses_api import Responses
 from vllm_harness._testing.fixtures import ScriptWriter
 
-pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.timeout(60)]
+pytestmark = pytest.mark.vllm_needs("responses")
 
 OMIT = "~omit"
 

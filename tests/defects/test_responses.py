@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from tests.defects.wire import (
-    HANG_S,
     NO_SCRIPT,
     SHOW_PROMPT,
     TOOL,
@@ -19,6 +17,7 @@ from tests.defects.wire import (
     refused,
     user,
 )
+from tests.hanging import LATER, ends
 from vllm_harness._scripted.meaning import ToolCall
 from vllm_harness._testing.fixtures import ScriptWriter
 
@@ -46,35 +45,35 @@ NULLABLE = (
 )
 
 
-@pytest.mark.vllm_long
 @pytest.mark.covers("CO-02")
 @pytest.mark.vllm_known_defect("vllm-49721")
-@pytest.mark.timeout(30)
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
     """After a response is cancelled, its stream ends. Source: API reference, POST /responses/{id}/cancel."""
     script(LONG, expect="truncated")
-    with wire.open("Go on", HANG_S, background=True) as events:
+    script("Later.", times=LATER)
+    with wire.open("Go on", background=True) as events:
         response_id = next(events)["response"]["id"]
         accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
-        for _ in events:
-            pass
+        ends(lambda: list(events), lambda: wire.respond("Later?"))
 
 
-@pytest.mark.vllm_long
 @pytest.mark.covers("CO-03")
 @pytest.mark.vllm_known_defect("replay-after-last-event")
-@pytest.mark.timeout(30)
 def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, GET /responses/{id}, `starting_after`: nothing follows the last event."""
     script("That is all.")
     events = wire.stream("Go on", background=True)
     last = events[-1]
-    assert wire.replay(last["response"]["id"], starting_after=last["sequence_number"]) == []
+    script("Later.", times=LATER)
+    further = ends(
+        lambda: wire.replay(last["response"]["id"], starting_after=last["sequence_number"]),
+        lambda: wire.respond("Later?"),
+    )
+    assert further == []
 
 
 @pytest.mark.covers("CO-04")
 @pytest.mark.vllm_known_defect("replay-of-a-foreground-response")
-@pytest.mark.timeout(30)
 def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: only responses created with `background` and `stream` can be resumed."""
     script("Hello.")
@@ -190,12 +189,12 @@ def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("CO-22")
 @pytest.mark.vllm_known_defect("vllm-57999")
-@pytest.mark.timeout(30)
 def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: cancelling twice is idempotent and returns the final Response."""
     script(LONG, expect="truncated")
+    script("Later.")
     response_id = wire.respond("Go on", background=True)["id"]
-    time.sleep(0.5)
+    wire.respond("Later?")  # so the engine has begun with the first one
     first = accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
     assert first["status"] == "cancelled"
     second = accepted(wire.http.post(f"/v1/responses/{response_id}/cancel"))
@@ -203,7 +202,6 @@ def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -
 
 
 @pytest.mark.covers("CO-22")
-@pytest.mark.timeout(30)
 def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> None:
     """Cancelling a finished response leaves it completed: the server returns it unchanged, or refuses.
 

@@ -41,7 +41,6 @@ def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-45386")
-@pytest.mark.timeout(30)
 def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
     """The replay ends where the stream ended, whatever the type of the last event."""
     script(WORDS, expect="truncated")

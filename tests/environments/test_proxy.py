@@ -89,7 +89,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
 
 def wait_until_ready(endpoint: Endpoint) -> None:
     """Waits until the proxy answers, and its status is no longer 503."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             answer = endpoint.get("/health")

@@ -226,13 +226,35 @@ def test_the_error_of_a_dead_engine_is_reported(launch: Callable[..., Launch]) -
 
     with RemoteServer(launch()) as server:
         rules = {"rules": [{"name": "beyond", "takes": [[10**6]], "left": None}]}
-        server.endpoint.post(f"{BOOKS_PATH}default", json=rules, timeout=10).raise_for_status()
+        server.endpoint.post(f"{BOOKS_PATH}default", json=rules, timeout=60).raise_for_status()
         with contextlib.suppress(openai.APIError):
             server.client().responses.create(model=server.model, input="hi")
         wait_for(lambda: not server.alive(), within_s=GONE_WITHIN_S)
         with pytest.raises(ServerDied) as caught:
             server.check()
         assert "index 1000000 is out of bounds" in str(caught.value)
+
+
+def test_a_first_prompt_of_one_token_and_the_signal_that_ends_an_engine(
+    launch: Callable[..., Launch],
+) -> None:
+    """A processor with AMX needs a request of the process first, which longer prompts make in passing."""
+    from vllm_harness._server.errors import ServerDied
+
+    with RemoteServer(launch()) as server:
+        server.script("hello")
+        answer = server.client().completions.create(model=server.model, prompt="hi")
+        assert answer.usage
+        assert answer.usage.prompt_tokens == 1
+        assert "hello" in answer.choices[0].text
+        engines = [child for child in psutil.Process(server.pid).children() if "Engine" in child.name()]
+        assert engines
+        engines[0].send_signal(signal.SIGILL)
+        wait_for(lambda: not server.alive(), within_s=GONE_WITHIN_S)
+        with pytest.raises(ServerDied) as caught:
+            server.check()
+        assert "EngineCore met an illegal instruction" in caught.value.message
+        assert caught.value.lines[0] == "Fatal Python error: Illegal instruction"
 
 
 HANGS = """

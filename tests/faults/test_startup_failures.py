@@ -26,6 +26,7 @@ from vllm_harness._server.phases import PHASES
 from vllm_harness._server.process_tree import ids_alive
 from vllm_harness._server.readiness import StartWatch
 from vllm_harness._server.remote import RemoteServer
+from vllm_harness._server.supervised import Supervised
 
 Plan = Callable[..., Launch]
 
@@ -52,13 +53,20 @@ def fails(
 
 
 def test_unknown_flag(launch: Plan) -> None:
-    error = fails(launch("--no-such-flag"), errors.UnknownFlag)
-    assert "--no-such-flag" in error.message
+    error = fails(launch("--max-model-length", "100"), errors.UnknownFlag)
+    assert error.message.endswith("the flag --max-model-length")
+    assert "nearest names: --max-model-len" in error.hint
 
 
 def test_refused_value_of_a_flag(launch: Plan) -> None:
     error = fails(launch("--max-model-len", "many"), errors.UnknownFlag)
     assert "--max-model-len" in error.message
+
+
+def test_length_above_the_limit_of_the_model(launch: Plan) -> None:
+    error = fails(launch("--max-model-len", "9999999"), errors.RefusedConfiguration)
+    assert "--max-model-len 9999999 is above the limit" in error.message
+    assert "or less" in error.hint
 
 
 def test_unknown_tool_parser_names_the_nearest(launch: Plan) -> None:
@@ -130,6 +138,20 @@ def test_missing_package(launch: Plan, environment: Environment, tmp_path: Path)
     assert "torch" in error.lines[0]
 
 
+@pytest.mark.vllm_slow
+def test_truncated_file_of_the_installation(launch: Plan, environment: Environment, tmp_path: Path) -> None:
+    if environment.package is None:
+        pytest.skip("needs an environment whose packages are in a known folder")
+    torch = environment.package.with_name("torch")
+    text = (torch / "__init__.py").read_text()
+    (tmp_path / "torch.py").write_text(text[: text.index("import (") + len("import (")])
+    path = [tmp_path, *environment.pythonpath]
+    damaged = dataclasses.replace(environment, pythonpath=path)
+    error = fails(launch(environment=damaged), errors.DamagedInstallation)
+    assert "torch.py" in error.lines[0]
+    assert "env create" in error.hint or environment.kind == "installed"
+
+
 def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment) -> None:
     gone = dataclasses.replace(environment, python=Path("/no/such/python"))
     error = fails(launch(environment=gone), errors.MissingPackage)
@@ -142,6 +164,22 @@ class Hangs(RemoteServer):
     def _wait_until_ready(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
         super()._wait_until_ready()
+
+
+class Orphaned(RemoteServer):
+    """A server whose supervisor is killed before it is ready."""
+
+    def _wait_until_ready(self) -> None:
+        assert isinstance(self._process, Supervised)
+        assert self._process.supervisor_pid
+        os.kill(self._process.supervisor_pid, signal.SIGKILL)
+        super()._wait_until_ready()
+
+
+def test_killed_supervisor(launch: Plan) -> None:
+    error = fails(launch(), errors.KilledProcess, Orphaned)
+    assert "its supervisor" in error.message
+    assert error.lines == ()
 
 
 def test_timeout_names_the_phase(launch: Plan) -> None:

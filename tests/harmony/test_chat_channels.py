@@ -46,7 +46,6 @@ def test_no_message_of_several_is_lost(stream: bool, chat: Chat, script: ScriptW
 
 
 @pytest.mark.parametrize("case", cases("chat_harmony_broken"))
-@pytest.mark.timeout(60)
 def test_broken_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """Malformed output causes no 5xx and no hang, loses no text, and is the same in body and stream."""
     script(Raw(case["raw"]), times=2)

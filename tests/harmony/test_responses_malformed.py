@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.vllm_harmony,
     pytest.mark.vllm_needs("responses"),
     pytest.mark.vllm_scripted,
-    pytest.mark.timeout(30),
 ]
 
 

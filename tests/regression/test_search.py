@@ -65,7 +65,7 @@ def test_an_interpreter_answers_until_its_timeout(environment: Environment) -> N
         assert [answer.content for answer in answers] == ["Hello."] * 2
     with (
         pytest.raises(InProcessError, match="did not parse within"),
-        parse_session(environment, limit_s=0.5) as parse,
+        parse_session(environment, limit_s=0.01) as parse,
     ):
         parse(HERMES, [case])
 

@@ -209,7 +209,7 @@ def test_ids_outside_the_vocabulary_are_refused(vllm_server: VllmServer) -> None
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     with pytest.raises(UsageError, match="999999999 is not a token id of"):
         book.script([1, 999999999])
-    assert vllm_server.endpoint.get("/health", timeout=10).ok
+    assert vllm_server.endpoint.get("/health", timeout=60).ok
 
 
 def test_rules_may_depend_on_headers(vllm_server: VllmServer) -> None:

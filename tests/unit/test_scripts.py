@@ -44,4 +44,4 @@ def end(both: subprocess.Popen[str], sent: signal.Signals) -> None:
     assert sorted(both.stdout.readline() for _ in range(2)) == ["one | up\n", "two | up\n"]
     both.send_signal(sent)
     both.stdout.read()  # returns when the last process that holds the pipe has ended
-    assert both.wait(30) == 130
+    assert both.wait(120) == 130

@@ -62,7 +62,7 @@ def cuda_args(gpu_gib: float) -> tuple[str, ...]:
 
 
 def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = None) -> Path:
-    """Writes the stand-in checkpoint of an entry, unless one with the same content exists.
+    """Writes the stand-in checkpoint of an entry, unless one with the same content exists undamaged.
 
     Args:
         entry: an entry with a stand-in.
@@ -84,6 +84,8 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     into = into or cache_dir() / "stand-ins"
     into.mkdir(parents=True, exist_ok=True)
     target = into / f"{entry.name}-{_digest(stand_in, tokenizer)}"
+    if target.exists() and not _is_whole(stand_in, tokenizer, target):
+        shutil.rmtree(target)
     if not target.exists():
         with temporary_folder(into) as scratch:
             _write(stand_in, tokenizer, scratch / "checkpoint")
@@ -141,11 +143,24 @@ def _sha256(path: Path, _changed: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _documents(stand_in: StandIn) -> dict[str, Any]:
+    configs = {"config.json": stand_in.config, "generation_config.json": stand_in.generation_config}
+    return {**configs, **stand_in.processors}
+
+
+def _is_whole(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> bool:
+    """Whether a checkpoint has the configuration that was written, and no empty tokenizer file."""
+    wanted = json.loads(json.dumps(_documents(stand_in)))
+    try:
+        found = {name: json.loads((folder / name).read_text()) for name in wanted}
+        return found == wanted and all((folder / path.name).stat().st_size for path in tokenizer)
+    except (OSError, ValueError):
+        return False
+
+
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:
     folder.mkdir()
-    write_json(folder / "config.json", stand_in.config)
-    write_json(folder / "generation_config.json", stand_in.generation_config)
-    for name, content in stand_in.processors.items():
+    for name, content in _documents(stand_in).items():
         write_json(folder / name, content)
     for path in tokenizer:
         _link(path, folder / path.name)

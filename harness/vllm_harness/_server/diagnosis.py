@@ -1,229 +1,205 @@
-"""Diagnoses why a server did not start, from its log, its exit code and the state of the machine."""
+"""Diagnoses why a server ended: from its log, its exit code, and the state of the machine.
+
+The causes that a log shows are rows of `causes.toml`.
+"""
 
 from __future__ import annotations
 
 import re
+import resource
+import shutil
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, partial
+from itertools import dropwhile
 from pathlib import Path
+from string import Formatter
+from typing import Any
 
+import psutil
+
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.store import folder_of
 from vllm_harness._machine.gpus import describe_gpus
 from vllm_harness._server import errors
 from vllm_harness._server.leases.ports import describe_holder
 
-TAIL_BYTES = 400_000
+TAIL_BYTES, MOST_SHOWN = 400_000, 400
 PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]*\)\s*")
+NOTICE = re.compile(r"(?:DEBUG|INFO|WARNING)\b")
+DEATH = re.compile(
+    r"vllm-harness: (.+) was killed by signal (\d+)|Failed core proc.*'(\w+)': -(\d+)"
+    r"|Process (\S+) \(PID: \d+\) died with exit code -(\d+)"
+)
+PLACE = re.compile(r'^(?:(?:\S.*\] )? *File ".*|[a-z]\w+)$')
+ENGINE_FATAL = "EngineCore encountered a fatal error"
+RAISED = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
+LOOKS_DECISIVE = re.compile(r"(?:^|\] |: )(?:[\w.]*(?:Error|Exception)\b|error:|CRITICAL|FATAL|Killed)")
+FLAG = re.compile(r"[\"'](--[a-z][a-z-]+)|^    ([a-z]\w+): ", re.M)
+FLAG_FILES = ("engine/arg_utils.py", "entrypoints/openai/cli_args.py")
 
 
 @dataclass(frozen=True)
 class CauseRule:
-    """How to recognise the cause of a failed start in a server's log.
+    """A row of `causes.toml`, whose head explains the keys."""
 
-    Attributes:
-        error: the error class for this cause.
-        pattern: regex for the decisive line; `headline` and `advice` may use its groups.
-        headline: what happened, with `{0}` for the first group.
-        advice: what to try, or a function that returns it for the match.
-    """
-
-    error: type[errors.StartupError]
+    error: str
     pattern: str
     headline: str
-    advice: str | Callable[[re.Match[str]], str]
+    advice: str
+    place: bool = False
 
 
-def _nearest_parser(match: re.Match[str]) -> str:
-    known = re.findall(r"[\w.-]+", match.group(2))
-    near = get_close_matches(match.group(1), known, n=3, cutoff=0.4)
-    return (
-        f"use one of the nearest names: {', '.join(near)}"
-        if near
-        else f"use one of: {', '.join(sorted(known))}"
-    )
+@cache
+def rules() -> tuple[CauseRule, ...]:
+    """The rows of `causes.toml`."""
+    table = tomllib.loads(Path(__file__).with_name("causes.toml").read_text())
+    return tuple(CauseRule(**row) for row in table["cause"])
 
 
-def _with_gpus(advice: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: f"{advice}; the GPUs now: {describe_gpus()}"
+@dataclass(frozen=True, kw_only=True)
+class ServerEnd:
+    """The end of a server that nobody asked for.
 
-
-# the first rule that matches decides, so the more specific cause comes first
-RULES: tuple[CauseRule, ...] = (
-    CauseRule(
-        errors.UnknownParser,
-        r"invalid (?:tool call parser|tool parser|reasoning parser): (\S+) \(chose from \{(.*?)\}",
-        "vLLM has no parser named {0}",
-        _nearest_parser,
-    ),
-    CauseRule(
-        errors.UnknownParser,
-        r"(?:[Tt]ool|[Rr]easoning) parser:? '(\S+?)' not found.*?[Aa]vailable(?: parsers)?: (.*)",
-        "vLLM has no parser named {0}",
-        _nearest_parser,
-    ),
-    CauseRule(
-        errors.UnknownParser,
-        r"(?:tool|reasoning) parser `(\S+?)` is not registered \(choose from: (.*?)\)",
-        "vLLM's Rust front end has no parser named {0}",
-        _nearest_parser,
-    ),
-    CauseRule(
-        errors.UnknownFlag,
-        r"error: unrecognized arguments: (.+)",
-        "this vLLM does not know the flag {0}",
-        "run `vllm-harness models check`, which compares the flags of an entry with a vLLM version",
-    ),
-    CauseRule(
-        errors.UnknownFlag,
-        r"error: argument (\S+): (.+)",
-        "this vLLM does not accept the value of {0}",
-        "use a value that the line above names",
-    ),
-    CauseRule(
-        errors.DamagedWeights,
-        r"(?:SafetensorError|Error while deserializing header|PytorchStreamReader failed|"
-        r"not enough (?:tensor )?data.*safetensors|incomplete metadata|"
-        r"struct\.error: unpack requires a buffer)",
-        "a weights file is damaged",
-        "fetch the weights again: `vllm-harness env assets fetch`, or remove them from the hub's cache",
-    ),
-    CauseRule(
-        errors.GatedModel,
-        r"(?:GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error.*huggingface)",
-        "the model is gated",
-        "accept its licence on the hub and set HF_TOKEN",
-    ),
-    CauseRule(
-        errors.ModelNotFound,
-        r"(?:RepositoryNotFoundError|is not a local folder and is not a valid model identifier|Repo id must)",
-        "the model is neither a folder nor a repository on the hub",
-        "check the path or the hub id; a private model needs HF_TOKEN",
-    ),
-    CauseRule(
-        errors.HubUnreachable,
-        r"(?:couldn't connect to '?https?://\S+|LocalEntryNotFoundError|OfflineModeIsEnabled|"
-        r"Cannot reach https?://\S+|outgoing traffic has been disabled|HF_HUB_OFFLINE|"
-        r"Max retries exceeded with url|Name or service not known|Temporary failure in name resolution)",
-        "the model hub cannot be reached and the model is not in the local cache",
-        "use the scripted lane, which needs no weights; or download the model on a machine "
-        "with network, or name a local folder",
-    ),
-    CauseRule(
-        errors.UnsupportedArchitecture,
-        r"(?:Model architectures (.+?) (?:are not supported|failed to be inspected)|"
-        r"does not recognize this architecture|has no vLLM implementation)",
-        "this vLLM does not support the model's architecture",
-        "use a vLLM version that supports it (`vllm-harness env list` shows those here), or another model",
-    ),
-    CauseRule(
-        errors.NoCudaDevice,
-        r"(?:No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device|"
-        r"Failed to infer device type|Torch not compiled with CUDA enabled)",
-        "this vLLM needs a CUDA device and finds none",
-        "run `nvidia-smi`; without a GPU: `vllm-harness env create 0.32.0 --device cpu`",
-    ),
-    CauseRule(
-        errors.CpuMemoryTooSmall,
-        r"(?:Free memory on (?:device )?(?:cpu|CPU|NUMA|node)|"
-        r"[Nn]ot enough (?:available )?memory.*(?:NUMA|node|CPU)|"
-        r"[Aa]vailable memory.*(?:NUMA|node)|VLLM_CPU_KVCACHE_SPACE)",
-        "there is too little free memory on the NUMA node",
-        "lower --gpu-memory-utilization (it counts on CPU too) or VLLM_CPU_KVCACHE_SPACE, "
-        "or end other processes that use memory",
-    ),
-    CauseRule(
-        errors.KvCacheTooSmall,
-        r"(?:KV cache is needed, which is larger than|No available memory for the cache blocks)",
-        "the KV cache does not hold a request of the model's full length",
-        _with_gpus("lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE"),
-    ),
-    CauseRule(
-        errors.GpuOutOfMemory,
-        r"(?:CUDA out of memory|torch\.OutOfMemoryError|Free memory on device cuda|"
-        r"is less than desired GPU memory utilization)",
-        "there is too little GPU memory",
-        _with_gpus("free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs"),
-    ),
-    CauseRule(
-        errors.PortTaken,
-        r"(?:[Aa]ddress already in use|error while attempting to bind on address)",
-        "the port is taken",
-        "leave the port out; the harness then leases a free port",
-    ),
-    CauseRule(
-        errors.WrongTorchBuild,
-        r"(?:undefined symbol|libcudart|libtorch\S*: cannot open|lib\S+\.so\S*: cannot open shared object|"
-        r"operator torchvision::nms does not exist)",
-        "vLLM's kernels do not fit the installed torch",
-        "run `vllm-harness env verify`, or make the environment again (`vllm-harness env create`)",
-    ),
-    CauseRule(
-        errors.MissingOperator,
-        r"(?:'_OpNamespace' '(\w+)' object has no attribute '(\w+)'|"
-        r"(?:[Nn]o such operator|operator|schema for operator|[Cc]ould not find schema for) (_C\w*)::(\w+))",
-        "vLLM's Python code needs the operator {0}::{1}, which these kernels do not have",
-        "use the kernels of a release nearer to this vLLM (`vllm-harness env list` shows the releases)",
-    ),
-    CauseRule(
-        errors.MissingPackage,
-        r"(?:No module named '?([\w.]+)'?|PackageNotFoundError: .*?(\S+)$)",
-        "a Python package is missing in the server's environment",
-        "run `vllm-harness env verify`; for an installed vLLM, `pip install` the package that the line names",
-    ),
-)
-
-ENGINE_KILLED = r"Failed core proc\(s\): \{[^}]*: -9\b|died unexpectedly.*(?:signal 9|exitcode[ =]-9)"
-ENGINE_FATAL = "EngineCore encountered a fatal error"
-RAISED = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
-LOOKS_DECISIVE = re.compile(r"(?:Error|error:|Exception|CRITICAL|FATAL|Killed)")
-
-
-def diagnose(
-    *, log_path: Path, exit_code: int | None, oom_kills: int, port: int | None = None
-) -> errors.StartupError:
-    """Makes the exception for a server that ended before it was ready.
-
-    Args:
+    Attributes:
+        log_path: the path of the server's log.
         exit_code: the exit code of the server, negative for a signal; None if it is unknown.
-        oom_kills: number of OOM kills that the kernel counted during the start.
+        orphaned: whether the server's supervisor was killed.
+        oom_kills: number of OOM kills that the kernel has counted since the server's start.
+        port, environment: port and environment of the server if they are known.
     """
-    lines = log_lines(log_path)
-    ending = _exit_description(exit_code)
-    if oom_kills and (exit_code == -9 or _first(ENGINE_KILLED, lines)):
-        return errors.KilledByOom(
-            f"the kernel's OOM killer ended vLLM ({ending})",
-            hint="give the server more memory, or lower VLLM_CPU_KVCACHE_SPACE and --max-model-len",
-            lines=lines[-3:],
-            log_path=log_path,
+
+    log_path: Path
+    exit_code: int | None
+    orphaned: bool = False
+    oom_kills: int = 0
+    port: int | None = None
+    environment: Environment | None = None
+
+    def of_start(self) -> errors.StartupError:
+        """The error for a server that ended before it was ready; its class names the cause."""
+        lines = log_lines(self.log_path)
+        error, ending, hint, shown = self._cause(lines, lines) or (
+            errors.StartupError,
+            self._code,
+            "read the whole log: no rule of the harness fits",
+            _decisive(lines) or _telling(lines)[-3:],
         )
-    for rule in RULES:
-        if decisive := _first(rule.pattern, lines):
-            line, match = decisive
-            groups = [group for group in match.groups() if group] or [""]
-            advice = rule.advice(match) if callable(rule.advice) else rule.advice
-            if rule.error is errors.PortTaken and port is not None:
-                advice = f"{advice}; it is held by {describe_holder(port)}"
-            return rule.error(
-                f"vLLM did not start ({ending}): {rule.headline.format(*groups)}",
-                hint=advice,
-                lines=[line],
-                log_path=log_path,
-            )
-    return errors.StartupError(
-        f"vLLM did not start ({ending})",
-        hint="read the whole log: no rule of the harness recognises this cause",
-        lines=[line for line in lines if LOOKS_DECISIVE.search(line)][-3:] or lines[-3:],
-        log_path=log_path,
-    )
+        return error(f"vLLM did not start{ending}", hint=hint, lines=shown, log_path=self.log_path)
+
+    def of_use(self, name: str) -> errors.ServerDied:
+        """The error for a server that ended while it was in use."""
+        lines, raised = log_lines(self.log_path), exception_of_engine(self.log_path)
+        _, ending, hint, shown = self._cause(lines, raised) or (
+            errors.StartupError,
+            ": its engine raised an exception" if raised else self._code,
+            "read the whole log; restart() starts the server again",
+            raised or lines[-5:],
+        )
+        message = f"server {name!r} ended while in use{ending}"
+        return errors.ServerDied(message, hint=hint, lines=shown, log_path=self.log_path)
+
+    @property
+    def _code(self) -> str:
+        return "" if self.exit_code is None else f" (exit code {self.exit_code})"
+
+    def _cause(self, lines: list[str], searched: list[str]) -> tuple[Any, str, str, list[str]] | None:
+        """The first rule that fits a death in the log or a searched line: class, message, hint, lines."""
+        death, place = self._death(lines), ""
+        places: list[tuple[str, str]] = [(death, "")] if death else []
+        for line in _telling(searched):
+            place = line if PLACE.match(line) else place
+            places.append((line, place))
+        for rule in rules():
+            for line, place in places:
+                if match := re.search(rule.pattern, f"{place} {line}" if rule.place else line):
+                    groups = [group for group in match.groups() if group] or [""]
+                    start = max(0, match.start() - 40) if len(line) > MOST_SHOWN else 0
+                    code, shown = self._code, [line[start:][:MOST_SHOWN]]
+                    if line is death:
+                        code, shown = "", _crash(lines)
+                    elif rule.place and place:
+                        shown = [place, line]
+                    ending = f"{code}: {rule.headline.format(*groups)}"
+                    return getattr(errors, rule.error), ending, self._advice(rule, groups), shown
+        return None
+
+    def _death(self, lines: Sequence[str]) -> str:
+        """Says which process died first by a signal; empty if none did."""
+        if self.orphaned:
+            who, number = "the supervisor", "9"
+        elif found := next(filter(None, map(DEATH.search, lines)), None):
+            who, number = filter(None, found.groups())
+        elif (code := self.exit_code or 0) < 0:
+            who, number = "the API server", str(-code)
+        else:
+            return ""
+        by = "the OOM killer" if number == "9" and self.oom_kills else f"signal {number}"
+        return f"{who} was killed by {by}"
+
+    def _advice(self, rule: CauseRule, groups: list[str]) -> str:
+        facts: dict[str, Callable[[], str]] = {
+            "near": partial(_nearest, groups[0], re.findall(r"[\w.-]+", groups[-1])),
+            "flag": lambda: _nearest(groups[0], self._flags()),
+            "reinstall": self._reinstall,
+            "gpus": describe_gpus,
+            "holder": lambda: describe_holder(self.port) if self.port else "another process",
+            "files": lambda: str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            "shm": _shared_memory,
+            "memory": lambda: f"{psutil.virtual_memory().available / 2**30:.1f} GiB",
+        }
+        used = {name for _, name, _, _ in Formatter().parse(rule.advice) if name in facts}
+        return rule.advice.format(*groups, **{name: facts[name]() for name in used})
+
+    def _flags(self) -> list[str]:
+        """The flags of `vllm serve`, read from vLLM's source."""
+        package = (self.environment and self.environment.package) or Path("/nonexistent")
+        texts = [path.read_text() for path in map(package.joinpath, FLAG_FILES) if path.exists()]
+        return [flag or f"--{name.replace('_', '-')}" for text in texts for flag, name in FLAG.findall(text)]
+
+    def _reinstall(self) -> str:
+        made = self.environment
+        if made is None or made.kind in ("installed", "tree"):
+            return "install the package of that file again, or correct the file if it is your own"
+        create = f"vllm-harness env create {made.vllm_version} --device {made.device}"
+        if made.kernels:
+            create = f"vllm-harness env create {made.short_version}"
+        return f"run `vllm-harness env remove {folder_of(made).name}`, `uv cache clean`, and `{create}`"
 
 
-def last_words(log_path: Path) -> list[str]:
-    """Shows why a server ended while in use: its engine's exception, or else the last lines of its log."""
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = dict.fromkeys(get_close_matches(name, known, n=3, cutoff=0.4))
+    return f"one of the nearest names: {', '.join(near)}" if near else f"one of: {', '.join(sorted(known))}"
+
+
+def _shared_memory() -> str:
+    usage = shutil.disk_usage("/dev/shm" if Path("/dev/shm").exists() else "/")
+    return f"/dev/shm has {usage.total / 2**20:.1f} MiB, of which {usage.free / 2**20:.1f} are free"
+
+
+def _telling(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not NOTICE.match(line)]
+
+
+def _decisive(lines: Sequence[str]) -> list[str]:
+    return [line for line in _telling(lines) if LOOKS_DECISIVE.search(line)][-3:]
+
+
+def _crash(lines: Sequence[str]) -> list[str]:
+    """The line that names a crash, and the source line at which the crashed thread was."""
+    crash = list(dropwhile(lambda line: not line.startswith("Fatal Python error"), lines))
+    thread = dropwhile(lambda line: not line.startswith("Current thread"), crash)
+    return [*crash[:1], *[line for line in thread if PLACE.match(line)][:1]]
+
+
+def exception_of_engine(log_path: Path) -> list[str]:
+    """The line of the exception that ended the engine; empty if the log has none."""
     lines = log_lines(log_path)
     fatal = [number for number, line in enumerate(lines) if ENGINE_FATAL in line]
     after = lines[fatal[-1] + 1 :] if fatal else []
-    raised = [match[1] for line in after if (match := RAISED.search(line))]
-    return raised[:1] or lines[-5:]
+    return [match[1] for line in after if (match := RAISED.search(line))][:1]
 
 
 def log_lines(log_path: Path) -> list[str]:
@@ -235,23 +211,3 @@ def log_lines(log_path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return [PREFIX.sub("", line).rstrip() for line in text.splitlines() if line.strip()]
-
-
-def _first(pattern: str, lines: Sequence[str]) -> tuple[str, re.Match[str]] | None:
-    for line in lines:
-        if match := re.search(pattern, line):
-            return _truncated(line, match), match
-    return None
-
-
-def _truncated(line: str, match: re.Match[str], width: int = 400) -> str:
-    if len(line) <= width:
-        return line
-    start = max(0, match.start() - 40)
-    return f"{line[start : start + width]}…"
-
-
-def _exit_description(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "exit code unknown"
-    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -110,7 +110,39 @@ class MissingPackage(StartupError):
 
 
 class KilledByOom(MachineError):
-    """The kernel's OOM killer ended the server."""
+    """The kernel's OOM killer ended a process of the server."""
+
+
+class KilledProcess(MachineError):
+    """Someone ended a process of the server, or its supervisor, by a signal."""
+
+
+class CrashedProcess(StartupError):
+    """A process of the server crashed in native code."""
+
+
+class IllegalInstruction(MachineError):
+    """A process of the server executed an instruction that this machine does not have or allow."""
+
+
+class NoSpaceLeft(MachineError):
+    """A disk or /dev/shm is full, or too small."""
+
+
+class TooManyFiles(MachineError):
+    """The limit on open files is too low."""
+
+
+class DamagedInstallation(StartupError):
+    """A file of the server's environment is truncated or damaged."""
+
+
+class DamagedConfiguration(StartupError):
+    """A configuration file of the model is empty or damaged."""
+
+
+class RefusedConfiguration(StartupError):
+    """vLLM refuses its configuration, such as a length above the model's limit."""
 
 
 class StartupTimeout(MachineError):

@@ -111,6 +111,11 @@ def templates() -> list[TemplateInfo]:
     return [info for info in noted if info is not None and _connects(info.socket)]
 
 
+def socket_of(launch: Launch, environ: Mapping[str, str]) -> Path:
+    """The path at which the base template for a launch listens."""
+    return _folder() / f"{_key(launch, environ)}.sock"
+
+
 def template(
     launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
 ) -> Path:
@@ -126,7 +131,7 @@ def template(
         TemplateEnded: the template, or the base template that it is forked from, ended meanwhile.
         OtherUserAnswers: another user's process listens at the socket.
     """
-    base = _folder() / f"{_key(launch, environ)}.sock"
+    base = socket_of(launch, environ)
     with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
         if not _hold(base):
             progress("fork server: import")

@@ -12,7 +12,8 @@ from vllm_harness._exchange.endpoint import Endpoint, ask
 from vllm_harness._machine.control_groups import oom_kills
 from vllm_harness._machine.tasks import raise_if_interrupted
 from vllm_harness._server import errors
-from vllm_harness._server.diagnosis import diagnose, log_lines
+from vllm_harness._server.diagnosis import ServerEnd, log_lines
+from vllm_harness._server.launch import Launch
 from vllm_harness._server.leases.ports import describe_holder, listeners
 from vllm_harness._server.phases import PhaseTracker
 from vllm_harness._server.process_tree import tree_pids
@@ -27,9 +28,9 @@ class StartWatch:
     """Watches a server's start, which begins now; `phases` maps each phase to the second when it began."""
 
     def __init__(
-        self, name: str, *, port: int, log_path: Path, limit_s: float, progress: StartProgress
+        self, launch: Launch, *, port: int, log_path: Path, limit_s: float, progress: StartProgress
     ) -> None:
-        self._name = name
+        self._name, self._environment = launch.name, launch.environment
         self._port = port
         self._log_path = log_path
         self._limit_s = limit_s
@@ -48,6 +49,17 @@ class StartWatch:
         """Reports a step to the progress display."""
         self._progress.phase(self._name, step, self.elapsed_s)
 
+    def end(self, exit_code: int | None) -> ServerEnd:
+        """Describes the end of the server, whenever it came."""
+        return ServerEnd(
+            log_path=self._log_path,
+            exit_code=exit_code,
+            orphaned=exit_code is None,
+            oom_kills=oom_kills() - self._earlier_oom_kills,
+            port=self._port,
+            environment=self._environment,
+        )
+
     def wait(self, process: Supervised, endpoint: Endpoint) -> None:
         """Waits until the server is ready.
 
@@ -62,12 +74,7 @@ class StartWatch:
             self.show(self._tracker.phase)
             raise_if_interrupted()
             if process.ended:
-                raise diagnose(
-                    log_path=self._log_path,
-                    exit_code=process.exit_code,
-                    oom_kills=oom_kills() - self._earlier_oom_kills,
-                    port=self._port,
-                )
+                raise self.end(process.exit_code).of_start()
             if self._is_healthy(process, endpoint):
                 break
             if elapsed_s > self._limit_s:

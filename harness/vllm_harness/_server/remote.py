@@ -17,7 +17,6 @@ from vllm_harness._exchange.server import VllmServer
 from vllm_harness._machine import gpus
 from vllm_harness._scripted.book import Script, ScriptBook
 from vllm_harness._server import errors, reusable
-from vllm_harness._server.diagnosis import last_words
 from vllm_harness._server.launch import Launch, plan_launch
 from vllm_harness._server.leases.allocation import Start, lease_for
 from vllm_harness._server.leases.claims import Claim
@@ -180,14 +179,10 @@ class RemoteServer(VllmServer):
         return self._process is not None and not self._process.ended
 
     def check(self) -> None:
-        """Raises ServerDied, which shows the last lines of the log, if the server has ended by itself."""
-        if self._process is not None and self._process.ended:
-            raise errors.ServerDied(
-                f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
-                hint="read the whole log; restart() starts the server again",
-                lines=last_words(self.log_path),
-                log_path=self.log_path,
-            )
+        """Raises ServerDied, which says why, if the server has ended by itself."""
+        if (process := self._process) and process.ended:
+            end = self._watch.end(process.exit_code) if isinstance(process, Supervised) else process.why()
+            raise end.of_use(self.model)
 
     def start(self) -> None:
         """Starts the server and waits until it is ready."""
@@ -227,7 +222,7 @@ class RemoteServer(VllmServer):
 
     def _spawn(self) -> None:
         self._watch = StartWatch(
-            self.model,
+            self.launch,
             port=self.port,
             log_path=self.log_path,
             limit_s=self._startup_s,

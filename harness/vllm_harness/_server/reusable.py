@@ -9,9 +9,11 @@ import signal
 import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from vllm_harness._exchange.endpoint import EndpointError
 from vllm_harness._files.locking import locked
+from vllm_harness._server.diagnosis import ServerEnd
 from vllm_harness._server.fork_server import FORKING, READ_EARLY
 from vllm_harness._server.inherited import inherited
 from vllm_harness._server.launch import IN_SERVER, Launch
@@ -78,8 +80,6 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 class ReusedServer:
     """A server that another run started; implements a part of the interface of `Supervised`."""
 
-    exit_code = None
-
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
         self.supervisor_pid = record.supervisor
@@ -90,6 +90,11 @@ class ReusedServer:
 
     def pid(self) -> int:
         return self._record.pid
+
+    def why(self) -> ServerEnd:
+        """Describes an end that nobody asked for; a supervisor that was killed leaves its record."""
+        left = self._record.path().exists()
+        return ServerEnd(log_path=Path(self._record.log), exit_code=None, orphaned=left)
 
     def end(self) -> list[int]:
         return end_server(self._record)

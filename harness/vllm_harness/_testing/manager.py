@@ -26,7 +26,7 @@ from vllm_harness._exchange.endpoint import API_PATHS, attach
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._scripted.recording import RECORD_ARGS
 from vllm_harness._server.attached import AttachedServer, check_header
-from vllm_harness._server.diagnosis import last_words
+from vllm_harness._server.diagnosis import exception_of_engine, log_lines
 from vllm_harness._server.errors import ServerDied
 from vllm_harness._server.leases.allocation import reserved_for
 from vllm_harness._server.leases.memory import others_have_waited_s
@@ -127,7 +127,7 @@ class ServerManager:
             raise ServerDied(
                 f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
                 hint="run one of these tests alone, and read its server's log",
-                lines=last_words(server.log_path),
+                lines=exception_of_engine(server.log_path) or log_lines(server.log_path)[-5:],
                 log_path=server.log_path,
             )
         if server in self._started:

@@ -124,6 +124,7 @@ def _attend(server: RemoteServer, source: _Source | None, quiet: bool) -> None:
                 console.print(line(entry))
                 answered = entry["number"]
         except BookError:
-            time.sleep(CHECK_S)
-            server.check()
+            for _ in range(30):  # a server that does not answer may be about to end
+                time.sleep(CHECK_S)
+                server.check()
             raise

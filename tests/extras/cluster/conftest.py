@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,9 +49,16 @@ def nodes() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def ray(nodes: Any) -> Iterator[Any]:
+def ray_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of the file with Ray's own messages."""
+    return tmp_path_factory.mktemp("ray") / "run" / "ray.log"
+
+
+@pytest.fixture(scope="module")
+def ray(nodes: Any, ray_log: Path) -> Iterator[Any]:
     """The module `ray`, connected to the cluster; workers use this Python environment, so nothing is sent."""
-    with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
+    sent = {"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}
+    with connected(nodes.address, runtime_env=sent, log=ray_log) as module:
         yield module
 
 

@@ -28,7 +28,7 @@ def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, f"the condition did not hold within {limit_s:g} s"
-        time.sleep(0.5)
+        time.sleep(0.1)
 
 
 def orphaned_blocks() -> set[str]:

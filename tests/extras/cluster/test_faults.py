@@ -14,6 +14,7 @@ import pytest
 
 from tests.extras.cluster import workloads
 from tests.extras.cluster.conftest import NODE
+from tests.extras.cluster.leftovers import wait_for
 from tests.extras.cluster.workloads import Found, shard
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness.extras.cluster.places import Placement
@@ -46,17 +47,15 @@ def test_every_cell_returns_once_from_several_nodes(cluster: Make, placed: list[
 
 
 def test_results_stream_as_cells_finish(cluster: Make, tmp_path: Path) -> None:
-    times = []
-    cluster().run(
-        [shard("one", partial(workloads.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
-    )
-    assert len(times) == 3
-    assert times[-1] - times[0] > 1.5
+    """Each cell waits until the result of the one before has arrived here."""
+    shards = [shard("one", partial(workloads.after_the_last_result, tmp_path))]
+    assert cluster().run(shards, lambda result: (tmp_path / result[0]).touch()) == []
+    assert {path.name for path in tmp_path.iterdir()} == set(once_each(shards))
 
 
 def test_the_memory_of_the_nodes_limits_what_runs_at_a_time(cluster: Make, tmp_path: Path) -> None:
     needs = Needs(cpus=0.1, memory_gib=3)  # so one fits on each node of 4 GiB
-    shards = [shard(f"s{n}", partial(workloads.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
+    shards = [shard(f"s{n}", partial(workloads.together, tmp_path, 3), 1, needs) for n in range(9)]
     assert run(cluster(), shards) == (once_each(shards), [])
     edges = []
     for line in (tmp_path / "intervals").read_text().splitlines():
@@ -66,7 +65,7 @@ def test_the_memory_of_the_nodes_limits_what_runs_at_a_time(cluster: Make, tmp_p
     for _, edge in sorted(edges):
         running += edge
         most = max(most, running)
-    assert 1 < most <= 3
+    assert most == 3
 
 
 @pytest.mark.parametrize("fault", [workloads.killed, workloads.disk_full])
@@ -82,7 +81,7 @@ def test_a_lost_shard_runs_again_without_finished_cells(
 
 def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: list[str]) -> None:
     shards = [shard("s", partial(workloads.once, tmp_path, workloads.hangs))]
-    assert run(cluster(silence_timeout_s=4), shards) == (once_each(shards), [])
+    assert run(cluster(silence_timeout_s=10), shards) == (once_each(shards), [])
     assert any("silent" in line for line in lines)
 
 
@@ -95,8 +94,15 @@ def test_a_shard_that_never_finishes_a_cell_is_given_up(cluster: Make) -> None:
 
 
 def test_removing_a_node_loses_nothing(
-    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placement], lines: list[str]
+    cluster: Make,
+    nodes: Any,
+    tmp_path: Path,
+    placed: list[Placement],
+    lines: list[str],
+    ray_log: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    """Ray's own account of the lost node is in its log, and does not hide the harness's lines."""
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
     assert len(made.nodes()) == 4
@@ -113,7 +119,10 @@ def test_removing_a_node_loses_nothing(
 
     assert made.run(shards, remove_when_it_works) == []
     assert found == once_each(shards)
-    assert any("runs again" in line for line in lines)
+    assert f"was lost on {removed[0]}, and runs again" in "".join(lines)
+    assert removed[0].endswith(f"/{further.node_id[:8]}")
+    wait_for(lambda: ray_log.exists() and further.node_id in ray_log.read_text())
+    assert "raylet" not in "".join(capfd.readouterr())
 
 
 def test_a_node_is_prepared_once_and_left_out_if_that_fails(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from tests.extras.cluster.leftovers import wait_for
 from vllm_harness._machine.shard import Needs, Preparation, Shard, Work
 
 Found = tuple[str, int]
@@ -37,6 +38,25 @@ def quick(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
         yield cell, (cell, os.getpid())
 
 
+def together(folder: Path, number: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Finishes each cell when `number` cells have begun, and records when it began and ended."""
+    for cell in cells:
+        began = time.time()
+        (folder / f"{cell}.begun").touch()
+        wait_for(lambda: len(list(folder.glob("*.begun"))) >= number)
+        with (folder / "intervals").open("a") as file:
+            file.write(f"{cell} {began} {time.time()}\n")
+        yield cell, (cell, os.getpid())
+
+
+def after_the_last_result(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Finishes each cell when a file in the folder shows that the result of the cell before has arrived."""
+    for before, cell in zip((None, *cells), cells, strict=False):
+        if before:
+            wait_for((folder / before).exists)
+        yield cell, (cell, os.getpid())
+
+
 def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
     """Sleeps in each cell, and records when it started and ended, even if it is interrupted."""
     for cell in cells:
@@ -50,16 +70,16 @@ def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[s
 
 
 def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
-    """Makes a placement group of `gpus` GPUs in each cell, and records how long it waited for them."""
+    """Makes a placement group of `gpus` GPUs in each cell, and records when it asked for them."""
     from ray.util import placement_group, remove_placement_group
 
     for cell in cells:
-        began = time.monotonic()
+        began = time.time()
         group = placement_group([{"GPU": 1}] * gpus, strategy="PACK")
         try:
-            assert group.wait(timeout_seconds=50)
-            with (folder / "waited").open("a") as file:
-                file.write(f"{time.monotonic() - began}\n")
+            assert group.wait(timeout_seconds=600)
+            with (folder / "asked").open("a") as file:
+                file.write(f"{began}\n")
             time.sleep(1)
         finally:
             remove_placement_group(group)

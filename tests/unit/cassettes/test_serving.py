@@ -217,7 +217,7 @@ def test_a_proxy_sends_each_request_once(
 def _raw_answer(url: str, request_line: str) -> bytes:
     """Sends a request with a key as raw bytes; returns the whole answer."""
     headers = f"Host: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as client:
         client.sendall(f"{request_line} HTTP/1.1\r\n{headers}\r\n".encode())
         return b"".join(iter(lambda: client.recv(65536), b""))
 

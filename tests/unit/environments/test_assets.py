@@ -257,7 +257,7 @@ assets.fetch("thing")
     assert files_in(cache) == COMPLETE
 
 
-def wait_for(condition: Callable[[], bool], limit: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], limit: float = 120) -> None:
     deadline = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < deadline

@@ -16,7 +16,7 @@ from vllm_harness._configuration.model_entries import load_models
 from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._machine.node_memory import NodeMemory
-from vllm_harness._server.fork_server import FIRST, TemplateInfo
+from vllm_harness._server.fork_server import FIRST, TemplateInfo, socket_of
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.leases import allocation as leases
 from vllm_harness._server.leases.allocation import (
@@ -149,9 +149,15 @@ def test_a_fork_server_that_starts_during_a_wait_counts_once(monkeypatch: pytest
     start = Start(launch("qwen3", "scripted", "cpu"), forked=True)
     measure = partial(leases.room, ahead=start.ahead_gib)
     assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
-    template = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
-    monkeypatch.setattr(leases, "templates", lambda: [template])
+    described = start.launch.environment.describe()
+    other, template = (
+        TemplateInfo(socket_of(each, each.environ()), os.getpid(), described)
+        for each in (launch("qwen3", "scripted", "cpu", env={"LANG": "C"}), start.launch)
+    )
     monkeypatch.setattr(leases, "fork_servers_gib", lambda: 0.8)
+    monkeypatch.setattr(leases, "templates", lambda: [other])
+    assert measure() == Room(5.2 - FORK_SERVER_GIB, 5.2 - FORK_SERVER_GIB)
+    monkeypatch.setattr(leases, "templates", lambda: [other, template])
     assert measure() == Room(5.2, 5.2)
 
 

@@ -30,7 +30,7 @@ RULES = json.dumps({"rules": [{"name": "one", "takes": [[1]], "when": {}, "left"
 
 def status_of(port: int, method: str, path: str, body: str | None = None) -> int:
     """Returns the status of an answer; avoids name resolution, whose files another user may not read."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.sock = socket.socket()
     connection.sock.connect(("127.0.0.1", port))
     connection.request(method, path, body)
@@ -63,7 +63,7 @@ def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
 
 def remaining(port: int) -> list[str]:
     """Returns the remaining scripts of the book that answers requests without a book header."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/vllm-harness/books/default")
     names: list[str] = json.load(connection.getresponse())["left"]
     return names

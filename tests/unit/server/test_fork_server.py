@@ -28,6 +28,8 @@ from vllm_harness._server.launch import Launch
 from vllm_harness._server.private_socket import connect
 from vllm_harness._server.supervisor import started
 
+END_S = 60
+
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -102,7 +104,7 @@ def test_an_ended_template_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         note_about(process.pid, path)
         (template,) = fork_server.templates()
         fork_server.end(template)
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(END_S) == -signal.SIGTERM
     assert {file.suffix for file in folder.iterdir()} <= {".lock"}
 
 
@@ -111,7 +113,7 @@ def test_a_template_removes_its_note_at_its_end(path: Path) -> None:
         with connect(wait_for_path(path)) as client:
             note = note_about(template.pid, path)
             client.sendall(fork_server.HOLD)
-        assert template.wait(20) == 0
+        assert template.wait(END_S) == 0
     assert not note.exists()
 
 
@@ -121,7 +123,7 @@ def test_a_template_leaves_its_files_to_the_starter_of_its_successor(path: Path)
         with connect(wait_for_path(path)) as client:
             note = note_about(template.pid, path)
             client.sendall(fork_server.HOLD)
-        assert template.wait(20) == 0
+        assert template.wait(END_S) == 0
         assert note.exists()
         assert path.exists()
 
@@ -136,7 +138,7 @@ def test_a_template_without_its_socket_ends_with_its_last_client(path: Path, rep
                 other = listener(path) if replaced else None
                 with pytest.raises(subprocess.TimeoutExpired):
                     template.wait(1)
-            assert template.wait(20) == 0
+            assert template.wait(END_S) == 0
         finally:
             template.kill()
     assert path.exists() == replaced
@@ -186,7 +188,7 @@ def test_a_run_without_lingering_ends_the_template(path: Path, monkeypatch: pyte
                 fork_server._held.pop(path).close()
                 with pytest.raises(subprocess.TimeoutExpired):
                     template.wait(1)
-            assert template.wait(20) == 0
+            assert template.wait(END_S) == 0
         finally:
             template.kill()
 
@@ -200,7 +202,7 @@ def test_an_unused_template_is_dismissed(path: Path, monkeypatch: pytest.MonkeyP
                 assert not fork_server.dismiss_unused()
             while not fork_server.dismiss_unused():  # it may not have noticed yet that its client is gone
                 assert template.poll() is None
-            assert template.wait(20) == 0
+            assert template.wait(END_S) == 0
             assert not fork_server.dismiss_unused()
         finally:
             template.kill()
@@ -245,7 +247,7 @@ def test_an_orphan_leaves_the_note_and_socket_of_its_successor(
             orphan.suspend()
         first = socket_of(path)
         starter.stdin.close()
-        starter.wait(20)
+        starter.wait(END_S)
         with serving(path, linger_s=300) as successor:
             note = note_about(successor.pid, path).read_text()
             while socket_of(path) == first:
@@ -257,13 +259,13 @@ def test_an_orphan_leaves_the_note_and_socket_of_its_successor(
                 orphan.resume()
                 if held:
                     held.close()
-                orphan.wait(20)
+                orphan.wait(END_S)
                 assert socket_of(path) == socket_file
                 assert path.with_suffix(".json").read_text() == note
                 assert [info.pid for info in fork_server.templates()] == [successor.pid]
                 (template,) = fork_server.templates()
                 fork_server.end(template)
-            assert successor.wait(20) is not None
+            assert successor.wait(END_S) is not None
 
 
 def test_a_note_about_another_process_with_the_same_id_is_swept(

@@ -74,6 +74,26 @@ def test_each_content_is_built_once(tokenizer: Path, tmp_path: Path) -> None:
     assert sorted(out.iterdir()) == sorted([first, other, third])
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("config.json", damage) for damage in (None, b"", b"\xff\xfe", b'{"hidden_size":')),
+        *(("generation_config.json", b""), ("tokenizer.json", b""), ("tokenizer_config.json", None)),
+    ],
+)
+def test_a_damaged_checkpoint_is_built_again(
+    name: str, damage: bytes | None, tokenizer: Path, tmp_path: Path
+) -> None:
+    entry = an_entry(tokens={2: "<|tool|>"})
+    checkpoint = build_stand_in(entry, tokenizer, tmp_path / "out")
+    whole = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    (checkpoint / name).unlink()
+    if damage is not None:
+        (checkpoint / name).write_bytes(damage)
+    assert build_stand_in(entry, tokenizer, tmp_path / "out") == checkpoint
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == whole
+
+
 def test_many_builders_at_once_agree(tokenizer: Path, tmp_path: Path) -> None:
     entry = an_entry(tokens={2: "<|tool|>"})
     with ThreadPoolExecutor(8) as pool:

@@ -87,12 +87,12 @@ def by_async_httpx2(url: str) -> str:
 
 def by_requests(url: str) -> str:
     """Sends a request with the library requests."""
-    return requests.post(url, json={"a": 1}, timeout=5).headers["X-Name"]
+    return requests.post(url, json={"a": 1}, timeout=60).headers["X-Name"]
 
 
 def by_requests_streaming(url: str) -> str:
     """Sends a request with the library requests, and reads the answer as it arrives."""
-    with requests.post(url, json={"a": 1}, timeout=5, stream=True) as answer:
+    with requests.post(url, json={"a": 1}, timeout=60, stream=True) as answer:
         assert b"".join(answer.iter_content(None)) == b"".join(PIECES)
         return answer.headers["X-Name"]
 
@@ -117,7 +117,7 @@ def test_an_exchange_is_recorded(traffic: TrafficRecorder, url: str, send: Any) 
 @pytest.mark.parametrize("post", [httpx.post, httpx2.post, requests.post])
 def test_an_unanswered_request_is_recorded(traffic: TrafficRecorder, post: Any) -> None:
     with pytest.raises((httpx.ConnectError, httpx2.ConnectError, requests.ConnectionError)):
-        post("http://127.0.0.1:9/v1/responses", json={}, timeout=5)
+        post("http://127.0.0.1:9/v1/responses", json={}, timeout=60)
     (seen,) = traffic.take()
     assert seen.status == 0
     assert "Connect" in seen.broken
@@ -126,8 +126,8 @@ def test_an_unanswered_request_is_recorded(traffic: TrafficRecorder, post: Any) 
 def test_requests_of_the_harness_and_to_other_hosts_are_not_recorded(
     traffic: TrafficRecorder, url: str
 ) -> None:
-    requests.post(url, headers={OWN_HEADER: "1"}, timeout=5)
-    requests.post(url.replace("/v1/responses", "/vllm-harness/books/x"), timeout=5)
+    requests.post(url, headers={OWN_HEADER: "1"}, timeout=60)
+    requests.post(url.replace("/v1/responses", "/vllm-harness/books/x"), timeout=60)
     assert traffic.take() == []
     assert traffic.begin("GET", "http://example.org/v1/responses", {}, b"") is None
     of_example = TrafficRecorder(("example.org",))

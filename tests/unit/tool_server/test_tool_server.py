@@ -91,4 +91,4 @@ def test_it_ends_with_its_owner(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", owner, str(tmp_path)], capture_output=True, text=True)
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(ended.stdout)).wait(20)
+        psutil.Process(int(ended.stdout)).wait(120)

@@ -1,4 +1,4 @@
-"""Names a process's shared memory after its server, then loads the next sitecustomize on the path.
+"""Names a process's shared memory after its server, reports deaths, and loads the next sitecustomize.
 
 Every Python process of a server that was not forked loads this module, since this folder is on `sys.path`.
 """
@@ -14,11 +14,13 @@ from pathlib import Path
 from vllm_harness_names import SERVER_ID
 
 
-def _name_blocks() -> None:
+def _prepare() -> None:
     if server_id := os.environ.get(SERVER_ID):
+        from vllm_harness_deaths import report_deaths
         from vllm_harness_shm import name_blocks
 
         name_blocks(server_id)
+        report_deaths()
 
 
 def _load_next() -> None:
@@ -30,5 +32,5 @@ def _load_next() -> None:
         spec.loader.exec_module(module)
 
 
-_name_blocks()
+_prepare()
 _load_next()

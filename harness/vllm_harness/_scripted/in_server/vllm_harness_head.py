@@ -3,6 +3,10 @@
 vLLM's head has a row for each token, and multiplying by it took a quarter of the engine's time.
 Here the logits depend only on the direction of the hidden state's first coordinates: they differ at each
 position, and are the same for the same prompt. Runs inside the server and imports nothing from the harness.
+
+vLLM's attention uses AMX without asking the kernel, and relies on oneDNN, which asks when it packs a matrix
+of more than 1 MiB (a stand-in has only the head) or multiplies more than four tokens. So this module asks, or
+a first prompt of up to four tokens would be an illegal instruction.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ def shorten() -> None:
 
 
 def _shorten(method: UnquantizedEmbeddingMethod, layer: torch.nn.Module) -> None:
+    torch.cpu._init_amx()  # False on a processor without AMX
     columns = layer.weight[:, :COORDINATES].t().float()
     # dummy weights are so small that all tokens would have the same probability
     columns = (columns / columns.std()).contiguous()

@@ -108,6 +108,7 @@ def _serve(config: Any) -> int:
     sys.path += [folder for folder in path if folder and folder not in sys.path]
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
+    importlib.import_module("vllm_harness_deaths").report_deaths()
     if config.first:
         runpy.run_path(config.first)
     sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]

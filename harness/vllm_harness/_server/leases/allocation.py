@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import floor, prod
+from pathlib import Path
 
 import psutil
 
@@ -22,7 +23,7 @@ from vllm_harness._machine.gpus import visible_gpus
 from vllm_harness._machine.node_memory import node_memory
 from vllm_harness._scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness._server.flags import flag_values
-from vllm_harness._server.fork_server import FIRST, MODELS_HELD, templates
+from vllm_harness._server.fork_server import FIRST, MODELS_HELD, socket_of, templates
 from vllm_harness._server.launch import Launch
 from vllm_harness._server.leases.claims import Claim, all_claims, locked_json
 from vllm_harness._server.leases.gpus import lease_gpus
@@ -89,9 +90,12 @@ class Start:
 
     def ahead_gib(self) -> float:
         """The memory (GiB) of the fork server that has to be started as well; 0 if none has to."""
-        described = self.launch.environment.describe()
-        is_running = any(template.environment == described for template in templates())
+        is_running = any(template.socket == self._template for template in templates())
         return FORK_SERVER_GIB if self.forked and not is_running else 0.0
+
+    @cached_property
+    def _template(self) -> Path:
+        return socket_of(self.launch, self.launch.environ())
 
     def learn(self, gib: float) -> None:
         """Stores the amount of memory that a server has used, if it is the largest so far."""

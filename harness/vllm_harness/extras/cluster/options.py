@@ -12,7 +12,7 @@ from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.shard import Executor
 from vllm_harness._terminal.tables import plain_console, show_table
 from vllm_harness.extras.bundles.for_nodes import NodeBundle, bundles_for, setup_plan_of, source_of
-from vllm_harness.extras.cluster.places import NodeUse, Places
+from vllm_harness.extras.cluster.places import LOG, NodeUse, Places
 from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
 from vllm_harness.extras.cluster.shipping import SHIP, runtime_env, ships, variables
 
@@ -74,7 +74,7 @@ def cluster_of(
     with temporary_folder() as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
         sent = {"env_vars": variables()} if bundles else runtime_env(shipped, tests, extra)
-        with connected(ray, runtime_env=sent) as module:
+        with connected(ray, runtime_env=sent, log=places.path.with_name(LOG)) as module:
             setup_plan = setup_plan_of(bundles, source_of(bundles, module)) if bundles else None
             cluster = RayCluster(module, notes.print, places.add, _silence_timeout_s(), setup_plan)
             cluster.await_setup()

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-FILE = "places.jsonl"
+FILE, LOG = "places.jsonl", "ray.log"
+"""The file of the placements, and that of Ray's own messages."""
 
 
 @dataclass(frozen=True)

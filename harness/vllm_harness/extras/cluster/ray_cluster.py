@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from operator import not_
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -140,12 +141,10 @@ class RayCluster:
         return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
 
     def name_of(self, node: str) -> str:
-        """The readable name of a node: its host's name, with a number if several nodes share a host."""
+        """The name of a node: its address and the start of its id, as `ray list nodes` shows them."""
         if node not in self._names:
-            hosts = {info["NodeID"]: info["NodeManagerHostname"] for info in self.ray.nodes()}
-            host = hosts.get(node, node[:8])
-            number = 1 + sum(name.partition("#")[0] == host for name in self._names.values())
-            self._names[node] = host if number == 1 else f"{host}#{number}"
+            addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in self.ray.nodes()}
+            self._names[node] = f"{addresses.get(node, 'unknown')}/{node[:8]}"
         return self._names[node]
 
 
@@ -453,13 +452,21 @@ def what_happened(error: Exception) -> str:
     return reasons.get(name, f"{name}: {lines[0]}")
 
 
+def _keep(log: Path, message: dict[str, Any], **_: object) -> None:
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.writelines(f"({message['pid']}) {line}\n" for line in message["lines"])
+
+
 @contextmanager
-def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
+def connected(address: str, *, runtime_env: dict[str, Any], log: Path) -> Iterator[Any]:
     """Yields the `ray` module, connected to a cluster.
 
     Args:
         address: `auto`, or the address of the head, `HOST:PORT`.
         runtime_env: the runtime environment of its workers; see `shipping.runtime_env`.
+        log: the file to which Ray's own messages are appended, such as the log of a lost node.
 
     Raises:
         ClusterError: Ray is not installed, or no cluster answers at the address.
@@ -476,6 +483,8 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
             hint="run this command on a node of the cluster or as one of its jobs, with --ray HOST:PORT",
         )
     on_term = signal.getsignal(signal.SIGTERM)
+    # Ray would print it between the lines of the harness, and has no option against that
+    ray._private.worker.print_to_stdstream = partial(_keep, log)
     try:
         ray.init(
             address=address,  # `auto` uses RAY_ADDRESS, and never starts a cluster

@@ -110,7 +110,7 @@ def test_concurrent_runs_set_it_up_once(
     waiting = threading.Thread(target=lambda: others.extend(lines(second)))
     waiting.start()
     assert lines(first) == []
-    waiting.join(30)
+    waiting.join(120)
     assert others == []
     assert (set_up.parent / "times").read_text() == "once\n"
 

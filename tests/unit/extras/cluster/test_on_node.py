@@ -17,8 +17,6 @@ from vllm_harness._machine.shard import Preparation, Say, Shard, Work
 from vllm_harness._server.errors import KilledByOom, UnknownFlag
 from vllm_harness.extras.cluster.on_node import Failed, Finished, Line, Started, prepare, run_shard
 
-SLEEP_S = 30.0
-
 
 def shard(work: Work[str]) -> Shard[str]:
     """Makes a shard of two cells."""
@@ -101,13 +99,12 @@ def test_errors_of_other_kinds_are_raised() -> None:
 def test_an_interrupt_ends_a_system_call() -> None:
     def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
         threading.Timer(0.2, _thread.interrupt_main).start()
-        time.sleep(SLEEP_S)
+        time.sleep(3600)  # longer than the time limit of the tests
         yield cells[0], ""
 
-    handler, began = signal.getsignal(signal.SIGURG), time.monotonic()
+    handler = signal.getsignal(signal.SIGURG)
     with pytest.raises(KeyboardInterrupt):
         list(run_shard(shard(work), ("a",)))
-    assert time.monotonic() - began < SLEEP_S
     assert signal.getsignal(signal.SIGURG) == handler
 
 
