@@ -120,7 +120,7 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
         if missed := not_judged(own):
             whole = sum(cell.count(CaseVerdict.NOT_JUDGED) for cell in own)
             console.print(
-                f"not judged on {environment}: answers: {len(missed)}, cases without another answer: {whole}; "
+                f"not judged on {environment}: answers: {len(missed)}, cases without another one: {whole}; "
                 f"the first: {one_line(missed[0])}"
             )
     for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):

@@ -114,6 +114,6 @@ def test_answers_that_were_not_judged_are_counted_below_the_table() -> None:
     lines = shown([rust], 200, terminal=False)
     assert lines[1].split()[:2] == ["hermes", "1/0/0/0"]
     assert (
-        "not judged on 0.33.0+rust: answers: 2, cases without another answer: 1; "
+        "not judged on 0.33.0+rust: answers: 2, cases without another one: 1; "
         "the first: hermes, canonical, a, chat:tokens_1: vLLM took [2]"
     ) in lines
