@@ -44,12 +44,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers of this project's own tests, and restores the default handling of SIGINT.
+    """Registers the markers of this project's own tests, and lets commands end by signals that tests send.
 
-    Background jobs of a shell and all of their children ignore SIGINT, which some tests send.
+    Background jobs of a shell and all of their children ignore SIGINT, and those of `nohup` ignore SIGHUP.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: lambda *_: None}
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (added wherever the plugin adds vllm_gpu)")
     drawn = "drawn(group, most): only `most` tests of the group run, redrawn daily; --vllm-slow runs all"
     config.addinivalue_line("markers", drawn)

@@ -1,12 +1,11 @@
 """The error hierarchy of the harness; each error has a message, a hint, and an exit code.
 
-    HarnessError                        a failure, or findings: exit code 1
+    HarnessError                        something else than vLLM prevents the work: exit code 3
         AssetError
             SourceUnavailableError, ChecksumError
-        AnswersNotJudged, InProcessError    answers that cannot be judged: exit code 3
-        BookError, BrokenEnvironmentError, EndpointError, InstallError, McpError
-        MissingEnvironmentError, NamesError, NoFreePort, NoVllmError, NotReproduced, OtherUserAnswers
-        ScriptError
+        AnswersNotJudged, BookError, EndpointError, InProcessError, InstallError, McpError, NamesError
+        NoFreePort, NoVllmError, OtherUserAnswers, ScriptError
+        BrokenEnvironmentError, NotReproduced                    findings: exit code 1
         ForkServerFailed
             TemplateEnded
         ServerError
@@ -21,8 +20,8 @@
                     StartupTimeout, TooManyFiles, WaitCannotEnd
         InfrastructureError             a machine that cannot go on: exit code 3
         UsageError                      invalid input: exit code 2
-            BookFileError, CassetteError, DefectsError, DialectError, MissingExtra, ModelsFileError
-            ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
+            BookFileError, CassetteError, DefectsError, DialectError, MissingEnvironmentError, MissingExtra
+            ModelsFileError, ProtocolInputError, ScenarioError, StandInError, UntrustedFolder, YamlFileError
 
 `vllm_harness.extras` lists the errors of the extras. A failed check in a test raises an AssertionError
 instead, such as `ProtocolViolation`. Code that runs without the harness has its own errors.
@@ -44,7 +43,7 @@ class HarnessError(Exception):
     """
 
     __module__ = "vllm_harness"  # the name that tracebacks show
-    exit_code = 1
+    exit_code = 3
     of_machine = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -67,5 +66,4 @@ class InfrastructureError(HarnessError):
     """The machine is the cause, such as a full disk. Exit code 3."""
 
     __module__ = "vllm_harness"
-    exit_code = 3
     of_machine = True

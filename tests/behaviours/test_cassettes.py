@@ -54,7 +54,7 @@ def test_what_comes_otherwise_is_told(scenario: ScenarioRunner, vllm_server: Vll
     body = {**first.response.body, "object": "chat.completion.other"}
     changed = first.model_copy(update={"response": first.response.model_copy(update={"body": body})})
     others = Cassette.model_validate({**dict(cassette), "exchanges": (changed, *cassette.exchanges[1:])})
-    played = replay(others, vllm_server)
+    played = list(replay(others, vllm_server))
     assert [each.turn for each in played if each.differences] == [first.turn]
     differences = played[0].differences
     assert {each.layer for each in differences} == {"protocol"}

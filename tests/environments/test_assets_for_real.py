@@ -18,7 +18,7 @@ FETCH = """
 import sys
 from vllm_harness.cli.main import main
 sys.argv = ["vllm-harness", "env", "assets", "fetch", "smollm2-135m"]
-main()
+sys.exit(main())
 """
 SMALL_DISK = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 MOUNTED = 'mount -t tmpfs -o size={size} none "$VLLM_HARNESS_CACHE/assets" && exec "$@"'
@@ -56,7 +56,7 @@ def test_the_disk_is_full_during_the_conversion(cache: Path) -> None:
     if subprocess.run([*SMALL_DISK, "mount -t tmpfs none /mnt"], capture_output=True).returncode:
         skip("no-mount", "tests cannot mount a file system on this machine")
     answer = fetch(cache, *SMALL_DISK, MOUNTED.format(size="240m"), "sh", "sh", "-c", AND_LIST_CACHE, "sh")
-    assert answer.returncode == 1
+    assert answer.returncode == 3
     assert "No space left" in answer.stderr
     assert "free disk space" in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -21,8 +21,16 @@ MATRIX = "model.layers.15.mlp.down_proj.weight"
 
 
 def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from vllm_harness.cli.main import main; sys.argv[0] = 'vllm-harness'; main()"
-    command = [sys.executable, "-c", code, "weights", "smollm2-135m", "--device", "cpu", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm_harness.cli.start",
+        "weights",
+        "smollm2-135m",
+        "--device",
+        "cpu",
+        *options,
+    ]
     answer = subprocess.run(command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True)
     print(answer.stdout, answer.stderr)
     return answer

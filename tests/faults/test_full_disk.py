@@ -42,7 +42,7 @@ def test_a_disk_that_fills_up(size: str, words: str, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "vllm_harness.cli.main",
+        "vllm_harness.cli.start",
         *words.split(),
         "--model",
         "qwen3",
@@ -67,7 +67,7 @@ def test_a_disk_that_fills_up(size: str, words: str, tmp_path: Path) -> None:
     report = [
         sys.executable,
         "-m",
-        "vllm_harness.cli.main",
+        "vllm_harness.cli.start",
         "report",
         str(records.parent),
         "--format",

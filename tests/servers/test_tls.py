@@ -80,7 +80,7 @@ async def test_the_asynchronous_sdk(server: RemoteServer, book: ScriptBook) -> N
 
 
 def vllm_harness(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vllm_harness.cli.main", *words]
+    command = [sys.executable, "-m", "vllm_harness.cli.start", *words]
     return subprocess.run(
         command, env={**os.environ, "THE_KEY": KEY, **environ}, capture_output=True, text=True, timeout=300
     )

@@ -1,4 +1,4 @@
-"""Kills commands with SIGKILL: the processes that they started end, and no temporary folder stays.
+"""Ends commands with signals: the processes that they started end, and no temporary folder stays.
 
 Two short processes finish instead: git, which could leave lock files in a user's working tree if it were
 killed, and `pip config list`, which a file starts that runs without the harness.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.interrupts import SIGNALS
 from vllm_harness._machine.processes import killed_with_parent
 
 END_S = 300
@@ -23,6 +25,8 @@ CHILD = """#!/bin/sh
 echo $$ > {fifo}
 exec sleep 1000
 """
+QUICK = {("search", signal.SIGTERM), ("uv", signal.SIGINT), ("parser regression", signal.SIGHUP)}
+"""The cases other than SIGKILL that run without --vllm-slow."""
 PARENT = """
 import sys, time
 from pathlib import Path
@@ -30,6 +34,14 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._terminal.status import quiet
 child, folder = Path(sys.argv[1]), Path(sys.argv[2])
 environment = Environment("installed", child, "3.12.0", "0.32.0", "cpu", None)
+"""
+INTERRUPTIBLE = """
+from vllm_harness._machine import interrupts
+interrupts.handle_signals()
+try:
+    exec({code!r})
+except KeyboardInterrupt:
+    interrupts.end(interrupts.exit_code(0))
 """
 STARTERS = {
     "parser regression": """
@@ -108,19 +120,28 @@ _mkdocs(folder, folder, 0)
 }
 
 EXTRA = re.compile(r"from vllm_harness\.extras\.(\w+)")
+CASES = [
+    pytest.param(
+        code,
+        number,
+        id=f"{name}-{number.name}",
+        marks=[
+            *(pytest.mark.extra(extra) for extra in EXTRA.findall(code)),
+            *([] if number == signal.SIGKILL or (name, number) in QUICK else [pytest.mark.vllm_slow]),
+        ],
+    )
+    for name, code in STARTERS.items()
+    for number in (signal.SIGKILL, *SIGNALS)
+]
 
 pytestmark = pytest.mark.skipif(not killed_with_parent(), reason="needs setpriv (util-linux)")
 
 
 @pytest.mark.timeout(2 * END_S + 60)
-@pytest.mark.parametrize(
-    "starter",
-    [
-        pytest.param(code, id=name, marks=[pytest.mark.extra(extra) for extra in EXTRA.findall(code)])
-        for name, code in STARTERS.items()
-    ],
-)
-def test_a_killed_command_leaves_nothing(starter: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("starter", "number"), CASES)
+def test_a_command_that_a_signal_ends_leaves_nothing(
+    starter: str, number: signal.Signals, tmp_path: Path
+) -> None:
     child, fifo, folder, temporary = (tmp_path / name for name in ("child", "fifo", "folder", "temporary"))
     os.mkfifo(fifo)
     child.write_text(CHILD.format(fifo=fifo))
@@ -128,16 +149,21 @@ def test_a_killed_command_leaves_nothing(starter: str, tmp_path: Path) -> None:
     folder.mkdir()
     temporary.mkdir()
     environ = {**os.environ, "TMPDIR": str(temporary), "VLLM_HARNESS_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", PARENT + starter, str(child), str(folder)]
+    source = PARENT + INTERRUPTIBLE.format(code=starter)
+    command = [sys.executable, "-c", source, str(child), str(folder)]
     with (tmp_path / "output").open("w+b") as output:
         parent = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
         try:
             started = _pidfd_of_child(fifo, parent.pid)
             output.seek(0)
             assert started is not None, output.read().decode()
+            parent.send_signal(number)
+            code = parent.wait(END_S)
         finally:
             parent.kill()
             parent.wait()
+        output.seek(0)
+        assert code == (-number if number == signal.SIGKILL else 128 + number), output.read().decode()
     try:
         assert _readable(started), "the process outlived the command"
     finally:

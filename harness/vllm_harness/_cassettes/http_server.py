@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from vllm_harness._errors import UsageError
+from vllm_harness._machine import interrupts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,7 +29,7 @@ def check_installed() -> None:
 
 
 async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> None:
-    """Serves requests until SIGINT or SIGTERM, which aborts unfinished requests.
+    """Serves requests until a signal, which aborts unfinished requests.
 
     Args:
         answer: answers each valid request, whatever its target; it is cancelled if its client disconnects.
@@ -47,21 +47,16 @@ async def listen(answer: Handler, port: int, ready: Callable[[str], None]) -> No
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     try:
-        try:
+        with interrupts.stopping(lambda _: loop.call_soon_threadsafe(stopped.set)):
             await web.TCPSite(runner, HOST, port).start()
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on port {port}: {error.strerror}",
-                hint="choose another port, or 0 for a free one",
-            ) from error
-        ready(f"http://{HOST}:{runner.addresses[0][1]}")
-        await stopped.wait()
+            ready(f"http://{HOST}:{runner.addresses[0][1]}")
+            await stopped.wait()
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on port {port}: {error.strerror}", hint="choose another port, or 0 for a free one"
+        ) from error
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
         await runner.cleanup()
 
 

@@ -43,7 +43,7 @@ class RecordingProxy:
         self._turns: dict[str, str] = {}
 
     async def run(self, port: int, ready: Callable[[str], None]) -> None:
-        """Forwards and records until SIGINT or SIGTERM. Raises the same errors as `listen`."""
+        """Forwards and records until a signal. Raises the same errors as `listen`."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)

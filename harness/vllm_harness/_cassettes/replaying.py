@@ -50,7 +50,9 @@ class ReplayedExchange:
         return bool(self.reason or self.differences) or any(each.counts for each in self.findings)
 
 
-def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = None) -> list[ReplayedExchange]:
+def replay(
+    cassette: Cassette, server: VllmServer, defects: Defects | None = None
+) -> Iterator[ReplayedExchange]:
     """Sends the requests of a cassette in order, and compares the answers with the recorded ones.
 
     Ids of responses, items and calls are replaced with those of the new run. On the scripted lane the model
@@ -68,13 +70,11 @@ def replay(cassette: Cassette, server: VllmServer, defects: Defects | None = Non
     """
     ids, same_model = NewIds(), cassette.recorded.model == server.entry.name
     known = known_deviations(server.entry.name, server.vllm_version, defects)
-    played = []
     with http_client(server.endpoint) as client:
         for recorded in cassette.exchanges:
             replayed = _play(recorded, server, ids, same_model, client)
             replayed.findings = apply_known(replayed.findings, known, server.vllm_version)
-            played.append(replayed)
-    return played
+            yield replayed
 
 
 def as_cassette(cassette: Cassette, played: Sequence[ReplayedExchange], recorded: Recorded) -> Cassette:

@@ -87,7 +87,7 @@ async def serve(
     *,
     timed: bool,
 ) -> None:
-    """Answers clients until SIGINT or SIGTERM. Raises the same errors as `listen`.
+    """Answers clients until a signal. Raises the same errors as `listen`.
 
     Args:
         player: finds the recorded exchange for a request.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vllm_harness._configuration.model_entries import Device
 from vllm_harness._environments.spec import Environment, Kind, stub_metadata
-from vllm_harness._errors import HarnessError, UsageError
+from vllm_harness._errors import UsageError
 from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._terminal.status import Progress, quiet
@@ -23,7 +23,7 @@ from vllm_harness._terminal.status import Progress, quiet
 _MARKER = "vllm-harness.json"
 
 
-class MissingEnvironmentError(HarnessError):
+class MissingEnvironmentError(UsageError):
     """The environment has not been made yet."""
 
 

@@ -20,6 +20,8 @@ print(json.dumps({"vllm": vllm.__version__, "torch": torch.__version__,
 class BrokenEnvironmentError(HarnessError):
     """vLLM cannot be imported in the environment, or is not the expected version or build."""
 
+    exit_code = 1
+
 
 def verify(environment: Environment) -> dict[str, object]:
     """Imports vllm in an environment; returns its versions and platform. Raises BrokenEnvironmentError."""

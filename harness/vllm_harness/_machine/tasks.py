@@ -72,6 +72,18 @@ def run_tasks(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Harnes
 
 
 @contextmanager
+def pool_of(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Yields a pool of threads that an interrupt does not wait for."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+@contextmanager
 def interrupted_by(stop: Callable[[], object]) -> Iterator[None]:
     """A context for a wait; `stop` is called to end the wait if the tasks are interrupted.
 

@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError
 from vllm_harness._errors import UsageError
 from vllm_harness._files.folders import unusable
 from vllm_harness._files.redaction import REDACTED, pattern_of
+from vllm_harness._machine import interrupts
 from vllm_harness._runs.records import AnyRecord, Header
 
 PATTERN = "records*.jsonl"
@@ -58,6 +59,7 @@ class RunWriter:
         writer = cls(folder, secrets=secrets)
         if not writer.path.stat().st_size:
             writer.write(header)
+        interrupts.keep(folder)
         return writer
 
     def part(self, name: str) -> RunWriter:

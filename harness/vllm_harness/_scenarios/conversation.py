@@ -30,18 +30,18 @@ from vllm_harness._scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness._scripted.book_file import SaySpec
 from vllm_harness._scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness._scripted.meaning import Meaning, Reasoning
-from vllm_harness._terminal.status import Progress, quiet
+from vllm_harness._terminal.status import Progress
 
 
 def converse(
-    scenario: Scenario, server: VllmServer, transport: Transport, toolbox: Toolbox, progress: Progress = quiet
-) -> Conversation:
-    """Runs a conversation once.
+    conversation: Conversation, scenario: Scenario, server: VllmServer, toolbox: Toolbox, progress: Progress
+) -> None:
+    """Runs a conversation once, or again.
 
     Args:
-        scenario: the conversation.
+        conversation: the transport; receives the result of each turn when the turn ends.
+        scenario: what is said.
         server: the server.
-        transport: the transport.
         toolbox: runs the tools that the model calls.
         progress: receives a line at the start of each turn.
 
@@ -49,14 +49,16 @@ def converse(
         DialectError: the model's family cannot express what a turn says.
         BookError: the server does not accept scripts, or does not answer.
     """
+    transport, turns = conversation.transport, conversation.turns
+    turns.clear()
     runner = _TurnRunner(scenario, server, transport, toolbox)
     with http_client(server.endpoint) as client:
         for number, turn in enumerate(scenario.turns, 1):
             progress(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
-            runner.history.add(turn, runner.run(turn, client))
-    turns = list(runner.history.results.values())
+            turns.append(result := runner.run(turn, client))
+            runner.history.add(turn, result)
     exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
-    return Conversation(transport, turns, validate_conversation(exchanges))
+    conversation.findings = validate_conversation(exchanges)
 
 
 class _TurnRunner:

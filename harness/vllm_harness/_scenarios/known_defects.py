@@ -36,14 +36,14 @@ def mark(
 
     Args:
         scenario: the scenario, whose turns name the defects under `known`.
-        conversations: the scenario over several transports.
+        conversations: the scenario over several transports; an interrupted one lacks its last turns.
         defects: the defects that hold for the server, as returned by `named_defects`.
         missing_on: the version of the server if every defect has to show, so that a missing one is a finding;
             empty if defects need not show, as for a model that is not scripted.
     """
     for conversation in conversations:
         label = conversation.transport.label
-        for turn, result in zip(scenario.turns, conversation.turns, strict=True):
+        for turn, result in zip(scenario.turns, conversation.turns, strict=False):
             mark_turn(turn, result, label, defects, missing_on=missing_on)
 
 

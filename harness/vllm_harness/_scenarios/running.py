@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +12,7 @@ from vllm_harness._defects.registry import Defects, known_deviations, load_defec
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._machine.tasks import pool_of
 from vllm_harness._protocol import apply_known
 from vllm_harness._scenarios import known_defects, mismatches, prompts
 from vllm_harness._scenarios.conversation import converse
@@ -82,6 +82,7 @@ def run(
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
+    kept: list[Conversation] | None = None,
     progress: Progress = quiet,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, and compares the results.
@@ -94,6 +95,7 @@ def run(
             turn that allows no retries ends them.
         defects: the known defects of vLLM; by default the package's.
         mcp: the scenario's MCP servers, if they already run because the server under test calls them.
+        kept: receives the conversations at the beginning; an interrupted run has filled in some turns.
         progress: receives a line at the start of each turn.
 
     Raises:
@@ -101,49 +103,47 @@ def run(
             turn names a defect that the registry lacks.
     """
     scripted = server.lane == "scripted"
-    if scripted and not scenario.scriptable:
-        silent = next(turn.name for turn in scenario.turns if not turn.say)
-        raise UsageError(
-            f"turn {silent!r} has no `say`, which the scripted lane needs",
-            hint="give each turn a `say`, or run the scenario on the live lane",
-        )
+    if scripted:
+        _check_scriptable(scenario)
     registry = load_defects() if defects is None else defects
     named = known_defects.named_defects(scenario, registry, server)
     lacking = server.endpoint.lacking()
+    version, conversations = server.vllm_version, [Conversation(transport, []) for transport in transports]
+    if kept is not None:
+        kept += conversations
     with ExitStack() as stack:
         running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
         toolbox = stack.enter_context(opened(scenario, running))
         scenario = stack.enter_context(with_addresses(scenario))
         # only a scripted model generates the same text in any batch; concurrent images may show vllm-46354
         together = scripted and not has_images(scenario)
-        pool = stack.enter_context(_pool(AT_ONCE if together else 1))
+        pool = stack.enter_context(pool_of(AT_ONCE if together else 1))
         run_over = partial(
             _run_over, scenario, server, toolbox, lacking, 1 if scripted else attempts, progress
         )
-        conversations = list(pool.map(run_over, transports))
-    _compare_prompts(conversations)
-    if not scripted:
-        _compare_meanings(conversations)
-    version = server.vllm_version
-    known = known_deviations(server.entry.name, version, registry)
-    for conversation in conversations:
-        conversation.findings = apply_known(conversation.findings, known, version)
-        for turn in conversation.turns:
-            turn.findings = apply_known(turn.findings, known, version)
-    known_defects.mark(scenario, conversations, named, missing_on=version if scripted else "")
+        missing_on = ""
+        try:
+            list(pool.map(run_over, conversations))
+            missing_on = version if scripted else ""
+            _compare_prompts(conversations)
+            if not scripted:
+                _compare_meanings(conversations)
+        finally:
+            known = known_deviations(server.entry.name, version, registry)
+            for conversation in conversations:
+                conversation.findings = apply_known(conversation.findings, known, version)
+                for turn in conversation.turns:
+                    turn.findings = apply_known(turn.findings, known, version)
+            known_defects.mark(scenario, conversations, named, missing_on=missing_on)
     return conversations
 
 
-@contextmanager
-def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """Yields a pool of threads that an interrupt does not wait for."""
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+def _check_scriptable(scenario: Scenario) -> None:
+    if silent := next((turn.name for turn in scenario.turns if not turn.say), ""):
+        raise UsageError(
+            f"turn {silent!r} has no `say`, which the scripted lane needs",
+            hint="give each turn a `say`, or run the scenario on the live lane",
+        )
 
 
 def _run_over(
@@ -153,9 +153,9 @@ def _run_over(
     lacking: Collection[str],
     attempts: int,
     progress: Progress,
-    transport: Transport,
-) -> Conversation:
-    reason = ""
+    conversation: Conversation,
+) -> None:
+    reason, transport = "", conversation.transport
     if transport.api in lacking:
         reason = f"the server does not serve {API_PATHS[transport.api]}"
     elif toolbox.of_server and transport.api != "responses":
@@ -163,17 +163,17 @@ def _run_over(
     elif scenario.in_background and transport.api != "responses":
         reason = "an answer is made in the background over the Responses API only"
     if reason:
-        return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
+        conversation.turns += [TurnResult(turn.name, reason) for turn in scenario.turns]
+        return
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
         if attempt > 1:
             progress(f"{transport.label}: attempt {attempt} of {attempts}")
-        conversation = converse(scenario, server, transport, toolbox, progress)
         conversation.attempts = attempt
+        converse(conversation, scenario, server, toolbox, progress)
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:
             break
-    return conversation
 
 
 def _compare_prompts(conversations: Sequence[Conversation]) -> None:

@@ -35,8 +35,6 @@ _DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 class NamesError(HarnessError):
     """The server's interpreter could not list the names that its vLLM knows."""
 
-    exit_code = 2
-
 
 class VllmNames(StrictModel):
     """The names that a vLLM version knows; see `vllm_harness._server.vllm_names`."""

@@ -80,6 +80,11 @@ def escaped(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def tell(line: str) -> None:
+    """Prints an untrusted line on standard error."""
+    plain_console(stderr=True).print(escaped(line))
+
+
 def printable(text: str) -> str:
     """An untrusted string for a terminal, with control characters escaped but line breaks kept."""
     return "\n".join(map(escaped, text.split("\n")))

@@ -187,6 +187,8 @@ def _run(
 ) -> NoReturn:
     """Runs chunks until none is left, and exits: if it returned, it would run the parent's cleanup."""
     try:
+        for number in signal.SIGHUP, signal.SIGINT, signal.SIGTERM:
+            signal.signal(number, lambda *_: None)  # the parent ends this process
         sender = _Sender(session.config, writer)
         _send_only(session.config, sender)
         for queue in queues:

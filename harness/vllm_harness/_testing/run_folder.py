@@ -11,6 +11,7 @@ import pytest
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine import interrupts
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
@@ -61,9 +62,8 @@ class ReportedRun:
         if (writer := self._config.stash.get(WRITER, None)) is None:
             return
         if not hasattr(self._config, "workerinput"):
-            writer.write(
-                End(at=time.time(), exit_code=int(exitstatus), stopped=_stopped(session, exitstatus))
-            )
+            code = interrupts.exit_code(int(exitstatus))
+            writer.write(End(at=time.time(), exit_code=code, stopped=_stopped(session, exitstatus)))
         writer.close()
 
     @pytest.hookimpl(trylast=True)

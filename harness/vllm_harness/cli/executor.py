@@ -12,6 +12,7 @@ from pathlib import Path
 from vllm_harness import _extensions as extensions
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import run_folder
+from vllm_harness._machine import interrupts
 from vllm_harness._machine.shard import Executor, ThisMachine
 from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness.cli.arguments import with_new_names
@@ -60,6 +61,7 @@ def keep_command(folder: Path) -> None:
     """Writes the command line of a run into its folder, for `--resume`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
+    interrupts.keep(folder, *sys.argv[1:2], "--resume", str(folder))
 
 
 def resume(
@@ -70,7 +72,7 @@ def resume(
     option: str = "--run",
     bundles: Sequence[Path] | None = None,
 ) -> None:
-    """Repeats the command of a run in its folder, except for the parts that have finished.
+    """Repeats the command of a run in its folder, as the command of this process, for what is left to do.
 
     Args:
         kind: the kind of the run, such as `regression`.
@@ -95,7 +97,8 @@ def resume(
     given += [("--bundle", str(bundle)) for bundle in bundles or ()]
     original = _without(arguments, *dict(given))
     end = original.index("--") if "--" in original else len(original)
-    main([*original[:end], *chain.from_iterable(given), *original[end:]])
+    sys.argv[1:] = [*original[:end], *chain.from_iterable(given), *original[end:]]
+    main(sys.argv[1:])
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.folders import explained
+from vllm_harness._machine import interrupts
 from vllm_harness._terminal.tables import printable
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.commands import Commands
@@ -39,25 +40,21 @@ def root(
         print(context.get_help())
 
 
-def main() -> None:
-    """The console script: runs the app, and turns an error into its message and exit code.
-
-    SIGTERM ends a command as Ctrl-C does: its servers are returned, and its results so far are kept.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def main() -> int:
+    """Runs the app, and returns its exit code after the message of an error."""
     sys.argv[1:] = with_address(sys.argv[1:])
     try:
         with safe_streams():
             app()
-    except (HarnessError, OSError) as raised:
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    except Exception as raised:
         if (error := explained(raised)) is None:
-            raise
+            traceback.print_exc()
+            error = HarnessError(f"the harness failed: {type(raised).__name__}", hint="report what is above")
         if error.exit_code != CLOSED_PIPE:
             Console(stderr=True, highlight=False, soft_wrap=True).print(
                 f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
             )
-        sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()
+        return interrupts.exit_code(error.exit_code)
+    return 0

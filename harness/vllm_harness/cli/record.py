@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,16 +17,16 @@ from vllm_harness._cassettes.writing import CassetteWriter, check_writable, writ
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import attach
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._machine import interrupts
 from vllm_harness._scenarios.format import Scenario
 from vllm_harness._scenarios.reading import find_scenario, read_scenario
 from vllm_harness._scenarios.results import Conversation
 from vllm_harness._scenarios.running import run, transports_of
-from vllm_harness._scenarios.transports import Transport
 from vllm_harness._scripted.recording import RECORD_ARGS, TokenRecord, recorded
 from vllm_harness._terminal.status import shown
-from vllm_harness._terminal.tables import escaped, plain_console
+from vllm_harness._terminal.tables import escaped, plain_console, tell
 from vllm_harness.cli.options import ServerOptions
-from vllm_harness.cli.served import Mcp, redactor, served_for
+from vllm_harness.cli.served import redactor, served_for
 
 Tokens = list[list[list[int]] | None]
 
@@ -71,39 +70,33 @@ def record(
         )
     flags = RECORD_ARGS if tokens else ()
     with served_for(read, server_options, server_options.entry(model), flags) as (server, mcp):
-        empty: AbstractContextManager[list[TokenRecord]] = nullcontext([])
-        with recorded(server.endpoint) if tokens else empty as generated:
-            conversation = _converse(read, server, over, mcp)
-        _keep(read, scenario, conversation, server, [each.tokens for each in generated], output)
+        attempts = server.entry.limits.live_attempts
+        kept, generated = list[Conversation](), list[TokenRecord]()
+        try:
+            with (
+                recorded(server.endpoint) if tokens else nullcontext(generated) as generated,
+                shown() as progress,
+            ):
+                run(read, server, over, attempts=attempts, mcp=mcp, kept=kept, progress=progress)
+        finally:
+            if kept and kept[0].turns:
+                _keep(read, scenario, kept[0], server, [each.tokens for each in generated], output)
+    if kept[0].wrong or not any(turn.exchange for turn in kept[0].turns):
+        raise typer.Exit(1)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
-    """Records the requests of a client until Ctrl-C or SIGTERM."""
+    """Records the requests of a client until a signal."""
     check_installed()
-    endpoint, console = attach(upstream), plain_console(stderr=True)
+    endpoint = attach(upstream)
     about = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
     writer = CassetteWriter(output, "", about, redactor())
-
-    def tell(line: str) -> None:
-        console.print(escaped(line))
-
     try:
         proxy = RecordingProxy(endpoint, writer, tell)
         asyncio.run(proxy.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C stops it")))
     finally:
         writer.end()
     print(f"{output}: {writer.count} exchanges")
-
-
-def _converse(
-    scenario: Scenario,
-    server: VllmServer,
-    transports: Sequence[Transport],
-    mcp: Mcp | None,
-) -> Conversation:
-    attempts = server.entry.limits.live_attempts
-    with shown() as progress:
-        return run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)[0]
 
 
 def _keep(
@@ -118,6 +111,7 @@ def _keep(
     about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
     cassette = of_conversation(scenario, conversation, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
+    interrupts.keep(output)
     console = plain_console()
     with_tokens = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
     of_tokens = f", with the tokens of {with_tokens}" if generated else ""
@@ -127,5 +121,3 @@ def _keep(
             console.print(f"turn {turn.turn}: cancelled: {turn.reason}")
     for problem in conversation.problems():
         console.print(escaped(problem))
-    if not answered or conversation.wrong:
-        raise typer.Exit(1)

@@ -34,7 +34,6 @@ from vllm_harness._scripted.families import load_families
 from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import executor_of, keep_command, resume
-from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import RegressionOptions, console, notes
 from vllm_harness.cli.regression_table import (
     DefectsByFamily,
@@ -79,11 +78,7 @@ def regression(
     folder = RegressionRun.named(options.run or time.strftime("%Y%m%d-%H%M%S"))
     defects = by_family(parser_defects(load_defects()))
     keep_command(folder.folder)
-    further = f"add --run {folder.folder} to resume"
-    with (
-        kept_at(folder.folder, further),
-        kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, options.seed) as writer,
-    ):
+    with kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, options.seed) as writer:
         specs = [vllm.spec for vllm in environments]
         with executor_of(ray, options.jobs, folder.folder, bundles=bundle, vllm=specs) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer, defects)

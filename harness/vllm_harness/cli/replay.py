@@ -21,9 +21,9 @@ from vllm_harness._cassettes.serving import CassettePlayer
 from vllm_harness._cassettes.serving import serve as serve_from
 from vllm_harness._cassettes.writing import check_writable, write
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.server import VllmServer
+from vllm_harness._machine import interrupts
 from vllm_harness._terminal.notices import show
-from vllm_harness._terminal.tables import escaped, plain_console, show_table
+from vllm_harness._terminal.tables import escaped, plain_console, show_table, tell
 from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.cli.served import redactor, served_by
@@ -67,24 +67,25 @@ def replay(
     if output is not None:
         check_writable(output)
     cassette, entry = recording.cassette, server_options.entry(model)
+    played: list[ReplayedExchange] = []
     with served_by(server_options, entry, server_options.lane_of(entry)) as server:
-        played = _play(cassette, server)
-        if output is not None:
-            again = as_cassette(cassette, played, provenance.of(server))
-            write(again, output, redactor(server))
-    _show_played(played)
+        try:
+            for objection in objections(cassette, server):
+                show(objection)
+            played.extend(played_on(cassette, server))
+        finally:
+            if output is not None and played:
+                again = as_cassette(cassette, played, provenance.of(server))
+                write(again, output, redactor(server))
+                interrupts.keep(output)
+            _show_played(played)
     if any(each.wrong for each in played) or not played:
         raise typer.Exit(1)
 
 
 def _serve(cassette: Cassette, port: int, timed: bool) -> None:
-    """Answers clients until Ctrl-C or SIGTERM."""
+    """Answers clients until a signal."""
     check_installed()
-    console = plain_console(stderr=True)
-
-    def tell(line: str) -> None:
-        console.print(escaped(line))
-
     player = CassettePlayer(cassette, redactor())
     asyncio.run(
         serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C stops it"), tell, timed=timed)
@@ -94,12 +95,6 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
         print(f"turn {turn} was never played")
     if player.left or player.misses:
         raise typer.Exit(1)
-
-
-def _play(cassette: Cassette, server: VllmServer) -> list[ReplayedExchange]:
-    for objection in objections(cassette, server):
-        show(objection)
-    return played_on(cassette, server)
 
 
 def _show_played(played: Sequence[ReplayedExchange]) -> None:

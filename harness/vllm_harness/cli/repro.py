@@ -30,6 +30,8 @@ HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
 class NotReproduced(HarnessError):
     """A report of a defect was requested, but the vLLM under test does not show the defect."""
 
+    exit_code = 1
+
 
 app = typer.Typer(
     cls=by_default("run"), no_args_is_help=True, help="Reproduce known defects on real servers."

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import pytest
 import typer
 
 from vllm_harness import _extensions as extensions
 from vllm_harness._errors import UsageError
 from vllm_harness._files.paths import checkout
+from vllm_harness._machine import interrupts
 from vllm_harness.cli.executor import resume
 from vllm_harness.cli.option_table import named
 from vllm_harness.cli.options import ServerOptions
@@ -20,6 +21,9 @@ from vllm_harness.cli.options import ServerOptions
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""
 _ON_THIS_MACHINE = ("vllm_python", "device", "keep_servers", "server_url", "books_url", "models_file")
+_CODES = {2: 3, 4: 2, 5: 2}
+"""The codes of a command, by those of pytest for tests that cannot be collected, wrong use, and no tests."""
+_IMPORTED = "ignore:Module already imported so cannot be rewritten; vllm_harness"
 _OF_PYTEST = ("cold_start", "keep_servers", "report_all", "repeat")
 
 
@@ -72,8 +76,16 @@ def run(
         arguments_of_change = extensions.load(extensions.CHANGED_TESTS, "--changed")
         tests = arguments_of_change(root, SUITES, options.vllm or "", changed_from, options.model or [])
     given = options.for_pytest([each.name for each in fields(options)])
-    command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
-    os.execv(sys.executable, command)
+    raise typer.Exit(run_pytest(f"--rootdir={root}", *tests, *given, *context.args))
+
+
+def run_pytest(*arguments: str) -> int:
+    """Runs pytest in this process, and returns a command's exit code. A signal raises KeyboardInterrupt."""
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m pytest` does
+    code = int(pytest.main(["-W", _IMPORTED, *arguments]))
+    if interrupts.exit_code(0):
+        raise KeyboardInterrupt
+    return _CODES.get(code, code)
 
 
 def _on_cluster(options: RunOptions, further: Sequence[str], ray: str, bundles: Sequence[Path]) -> int:

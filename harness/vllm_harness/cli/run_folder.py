@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,10 @@ import typer
 
 from vllm_harness._errors import HarnessError
 from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine import interrupts
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.header import new_header
 from vllm_harness._runs.records import End, Kind
-
-INTERRUPTED = 130
 
 
 @contextmanager
@@ -40,7 +40,8 @@ def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) 
             code, stopped = error.exit_code, error.message
             raise
         except BaseException as error:
-            code, stopped = INTERRUPTED, type(error).__name__
+            code = interrupts.exit_code(HarnessError.exit_code)
+            stopped = signal.Signals(code - 128).name if code > 128 else type(error).__name__
             raise
         finally:
             writer.write(End(at=time.time(), exit_code=code, stopped=stopped))

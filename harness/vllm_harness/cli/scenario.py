@@ -128,13 +128,15 @@ def _run(
     target, at = target_record(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
-    with shown() as progress:
-        conversations = run(scenario, server, transports, attempts=attempts, mcp=mcp, progress=progress)
-    labels = {each.transport.label for each in conversations}
-    for conversation in conversations:
-        for record in records_of(conversation, target.id, at, labels):
-            writer.write(record)
-    return conversations
+    kept: list[Conversation] = []
+    try:
+        with shown() as progress:
+            return run(scenario, server, transports, attempts=attempts, mcp=mcp, kept=kept, progress=progress)
+    finally:
+        labels = {each.transport.label for each in kept}
+        for conversation in kept:
+            for record in records_of(conversation, target.id, at, labels):
+                writer.write(record)
 
 
 def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:

@@ -55,17 +55,16 @@ def serve(
         progress=ConsoleProgress(),
         models_file=vllm_options.models_file,
     )
-    try:
-        with server:
-            if source:
-                source.put(server.book())
-            console.print(f"url      {server.url_for('/v1')}")
-            console.print(f"model    {server.model} ({server.lane}, {server.launch.describe()})")
-            console.print(f"log      {server.log_path}")
-            console.print("Ctrl-C ends the server")
+    with server:
+        if source:
+            source.put(server.book())
+        console.print(f"url      {server.url_for('/v1')}")
+        console.print(f"model    {server.model} ({server.lane}, {server.launch.describe()})")
+        console.print(f"log      {server.log_path}")
+        console.print("Ctrl-C ends the server")
+        with suppress(KeyboardInterrupt):
             _attend(server, source if watch else None, quiet or server.lane != "scripted")
-    except KeyboardInterrupt:
-        console.print("stopped")
+    console.print("stopped")
 
 
 class _Source:

@@ -90,7 +90,7 @@ def test_a_lost_part_is_named_and_nothing_is_left(bundle: Path, bare: dict[str, 
         os.link(path, lost / path.name)
     (lost / "part-0004").unlink()
     ended = without_network(f"python3 {lost}/install.py {tmp_path}/vllm-harness", bare)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "part-0004 is missing" in ended.stderr
     assert not (tmp_path / "vllm-harness").exists()
     assert list((tmp_path / "home").iterdir()) == []

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-PROGRAM = (sys.executable, "-m", "vllm_harness.cli.main")
+PROGRAM = (sys.executable, "-m", "vllm_harness.cli.start")
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

@@ -97,7 +97,7 @@ def test_a_node_that_cannot_be_set_up_says_why(
     with node(head, ray, home, before.format(damaged=damaged, bundle=bundle)):
         ran = completed(*COMMAND, *options, ships=True)
     said = ran.stdout + ran.stderr
-    assert ran.returncode == 1, said
+    assert ran.returncode == 3, said
     assert re.search(f"no node of the cluster could be set up: .*{why}", said), said
     assert "part-0002" not in said
     assert not list(home.rglob(".venv"))
@@ -139,6 +139,6 @@ def test_a_damaged_part_is_refused_before_anything_is_sent(bundle: Path, tmp_pat
     shutil.copytree(bundle, damaged, copy_function=os.link)
     (damaged / "part-0002").unlink()
     ran = completed(*COMMAND, "--run", str(tmp_path / "run"), "--ray", "--bundle", str(damaged), ships=True)
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert "part-0002 is missing" in ran.stderr
     assert "connecting" not in ran.stderr

@@ -171,5 +171,5 @@ def test_a_server_that_the_nodes_cannot_reach_is_reported(begin: Begin, nodes: A
     options = ("--server-url", "http://127.0.0.1:9", "--requests", "3", "--ray", nodes.address)
     command = begin(*COMMAND, "--output", str(tmp_path / "run"), *options)
     said, _ = command.communicate()
-    assert command.returncode == 1
+    assert command.returncode == 3
     assert "does not answer" in said

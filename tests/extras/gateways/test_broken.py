@@ -117,7 +117,7 @@ def test_command(vllm_server: VllmServer, tmp_path: Path, monkeypatch: pytest.Mo
 def test_interrupted_check(vllm_server: VllmServer, tmp_path: Path) -> None:
     """After SIGTERM during the fourth case, the first three can be compared."""
     direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
-    command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
+    command = [sys.executable, "-m", "vllm_harness.cli.start", "gateway", "check"]
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = [address, "--server-url", direct, "--model", vllm_server.entry.name, "--output", str(run)]
         with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:

@@ -184,7 +184,7 @@ def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: VllmServer, t
 def test_interrupted_load(vllm_server: VllmServer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [
-        *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),
+        *(sys.executable, "-m", "vllm_harness.cli.start", "load", "etl-three-turns"),
         *("--model", vllm_server.entry.name, "--server-url", vllm_server.url_for("")),
         *("--duration", "300", "--concurrency", "2", "--transport", "chat", "--output", str(out)),
     ]

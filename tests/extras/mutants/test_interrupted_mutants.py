@@ -50,7 +50,7 @@ def folders(variables: Mapping[str, str]) -> list[str]:
 
 def started(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "vllm_harness.cli.main", *arguments],
+        [sys.executable, "-m", "vllm_harness.cli.start", *arguments],
         env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,7 +74,7 @@ def interrupted(command: subprocess.Popen[str], sent: signal.Signals) -> str:
     """Sends the command a signal, after which it must end soon; returns its output."""
     command.send_signal(sent)
     _, output = command.communicate(timeout=SOON_S)
-    assert command.returncode == 130, output
+    assert command.returncode == 128 + sent, output
     return output
 
 
@@ -91,7 +91,7 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
     wait_for(running, command)
     (server,) = running()
     output = interrupted(command, signal.SIGINT)
-    assert f"kept: {kept}; run the same command again to resume" in output
+    assert f"kept: {kept}; to resume:\n" in output
     assert kept.read_text() == ""
     assert (running(), blocks.of_server(server.server_id)) == ([], set())
     assert folders(variables) == []
@@ -106,7 +106,8 @@ def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Pa
     command = started(["mutants", "parsers", PARSER, *options, "--output", str(kept)], variables)
     wait_for(lambda: kept.exists() and folders(variables), command)
     output = interrupted(command, signal.SIGTERM)
-    assert f"kept: {kept}; add --earlier {kept}" in output
+    assert f"kept: {kept}; to resume:\n" in output
+    assert output.endswith(f" --earlier={kept}\n")
     assert folders(variables) == []
     wait_for_none(variables)
 

@@ -70,7 +70,7 @@ def test_requests_are_compared_without_their_secrets(tmp_path: Path) -> None:
 @contextmanager
 def _running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Runs a `cassette` command that listens; yields its address and its process."""
-    command = [sys.executable, "-m", "vllm_harness.cli.main", "cassette", *arguments]
+    command = [sys.executable, "-m", "vllm_harness.cli.start", "cassette", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

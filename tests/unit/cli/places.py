@@ -140,11 +140,8 @@ def _exit_code() -> int:
     """Calls the command as its script does; returns the exit code that Python would end with."""
     from vllm_harness.cli.main import main
 
-    code = 0
     try:
-        main()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = main()
     except BaseException:
         with suppress(OSError):
             traceback.print_exc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from vllm_harness._files.paths import checkout
 from vllm_harness._terminal.notices import shown_by
 from vllm_harness.cli import commands
 from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, with_new_names
+from vllm_harness.cli.executor import keep_command, resume
 from vllm_harness.cli.main import app
 
 ROOT: Any = typer.main.get_command(app)
@@ -170,6 +172,15 @@ def test_a_run_of_an_old_name_is_resumed(
     result = invoke("repro", "--resume", "mine")
     assert "no-such-defect" in str(result.exception)
     assert notices == ["`--parallel` is now `--jobs`; the old name will be removed in 0.2"]
+
+
+def test_a_resumed_run_can_be_resumed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["vllm-harness", "regression", "--resume", str(tmp_path)])
+    kept = ["regression", "--jobs", "2"]
+    (tmp_path / "command.json").write_text(json.dumps(kept))
+    for _ in range(2):
+        resume("regression", str(tmp_path), "", lambda _: keep_command(tmp_path))
+        assert json.loads((tmp_path / "command.json").read_text()) == [*kept, "--run", str(tmp_path)]
 
 
 @pytest.mark.parametrize(

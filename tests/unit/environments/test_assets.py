@@ -173,7 +173,7 @@ def test_an_invalid_source_cannot_be_pinned(
 
 
 def test_a_pin_of_the_hub_names_the_commit(registry: Registry, hub: str) -> None:
-    code = "from vllm_harness.cli.main import main; main()"
+    code = "from vllm_harness.cli.start import main; main()"
     answer = online(hub, "-c", code, "env", "assets", "pin", "hub:a/b", "sub/tokenizer.json")
     (source,) = yaml.safe_load(answer)
     assert source["revision"] == "1" * 40

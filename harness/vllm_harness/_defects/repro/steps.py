@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._exchange.server import VllmServer
+from vllm_harness._machine.tasks import pool_of
 from vllm_harness._protocol import Exchange
 from vllm_harness._protocol.conversation.exchange import accumulate
 from vllm_harness._protocol.core.events import Json
@@ -116,7 +117,7 @@ def answers_to(steps: Sequence[ReproStep], server: VllmServer) -> list[Json]:
     """
     answers: list[Json] = []
     waiting: dict[int, Future[Json]] = {}
-    with ThreadPoolExecutor(max(1, sum(step.meanwhile for step in steps))) as pool:
+    with pool_of(max(1, sum(step.meanwhile for step in steps))) as pool:
         for position, step in enumerate(steps):
             if step.meanwhile:
                 waiting[position] = pool.submit(_answer, step, server, list(answers))

@@ -36,9 +36,7 @@ INTERPRETERS_FOLDER = "/"
 
 
 class InProcessError(HarnessError):
-    """The interpreter failed or timed out before it returned all answers. Exit code 3."""
-
-    exit_code = 3
+    """The interpreter failed or timed out before it returned all answers."""
 
 
 def parse_all(

@@ -33,9 +33,7 @@ class CaseVerdict(StrEnum):
 
 
 class AnswersNotJudged(HarnessError):
-    """The Python front end did not deliver answers as the harness makes it deliver. Exit code 3."""
-
-    exit_code = 3
+    """The Python front end did not deliver answers as the harness makes it deliver."""
 
 
 class CaseResult(StrictModel):

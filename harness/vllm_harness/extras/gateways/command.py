@@ -19,6 +19,7 @@ from vllm_harness._defects.registry import gateway_deviations
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._files.paths import run_folder
+from vllm_harness._machine import interrupts
 from vllm_harness._protocol.marking import apply_known
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import one_line, plain_console, show_table
@@ -169,6 +170,7 @@ def _recorded(
     except BaseException:
         if any(exchanges for _, exchanges in recordings.values()):
             write()
+            interrupts.keep(next(iter(recordings)).parent)
             folders = " ".join(map(str, recordings))
             print(
                 f"not all requests were sent; the answers so far, for `compare`: {folders}",

@@ -21,6 +21,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import NO_KEY
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine import interrupts
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.header import new_header
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 API_KEY = "VLLM_API_KEY"
 _SHOWN = 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEADINGS = (
     "transport",
     "requests",
@@ -160,24 +160,14 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
 
 async def _until_stopped(running: Load) -> None:
     """Runs the load; the first signal ends it gracefully, a second signal immediately."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def stop_by(number: signal.Signals) -> None:
-        running.stopped = number.name
-        loop.remove_signal_handler(number)
-        signal.signal(number, before[number])
-        stop.set()
+    def stop_by(name: str) -> None:
+        running.stopped = name
+        loop.call_soon_threadsafe(stop.set)
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop_by, number)
-    try:
-        with _shown_progress(running):
-            await running.run(stop)
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+    with interrupts.stopping(stop_by), _shown_progress(running):
+        await running.run(stop)
 
 
 @contextmanager

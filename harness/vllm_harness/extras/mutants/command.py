@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._files.line_file import end_whole
 from vllm_harness._files.paths import state_dir
+from vllm_harness._machine import interrupts
 from vllm_harness._machine.shard import Needs
 from vllm_harness._regression.selection import split_names
 from vllm_harness._server.leases.allocation import interpreters
@@ -25,7 +27,6 @@ from vllm_harness._server.leases.expected import expected_needs
 from vllm_harness._terminal.tables import one_line, show_table
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import executor_of
-from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
@@ -40,7 +41,6 @@ from vllm_harness.extras.review.coverage import Coverage, coverage_file, read_co
 from vllm_harness.extras.review.serving import serving_files
 
 MODELS = ("qwen3", "gpt-oss")
-RESUMES = "run the same command again to resume"
 
 
 def mutants(
@@ -85,8 +85,8 @@ def mutants(
     judge.learn(known.values())
     results = dict(known)
     end_whole(path)
+    interrupts.keep(path, *sys.argv[1:])
     with (
-        kept_at(path, RESUMES),
         path.open("a") as lines,
         counted("mutants", len(left)) as advance,
         executor_of(ray, jobs, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
@@ -130,9 +130,9 @@ class _Run:
         stored = coverage_file(self.environment)
         coverage = read_coverage(stored)
         if measure_only or not len(coverage):
+            interrupts.keep(stored, *sys.argv[1:])
             note("measuring once which lines each test runs: this takes twenty minutes on one core")
-            with kept_at(stored, RESUMES):
-                coverage = measure(self.package, self.suites, stored, note, parallel=self.parallel)
+            coverage = measure(self.package, self.suites, stored, note, parallel=self.parallel)
         notes.print(f"the lines of {len(coverage)} tests are known: {stored}")
         return coverage
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,13 @@ import typer
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._files.paths import state_dir
+from vllm_harness._machine import interrupts
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.selection import Selection, select_families, select_groups
 from vllm_harness._server.leases.allocation import interpreters
 from vllm_harness._terminal.tables import show_table
 from vllm_harness.cli.counting import counted
-from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.extras.mutants.parsers.coverage import measure
 from vllm_harness.extras.mutants.parsers.mutants import (
@@ -79,8 +80,8 @@ def mutants(
         notes.print(f"{len(killed)} of {len(made)} mutants were killed by the earlier run")
     path = output or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    further = f"add --earlier {path} to skip the mutants that were killed"
-    with kept_at(path, further), path.open("w") as lines:
+    interrupts.keep(path, *sys.argv[1:], f"--earlier={path}")
+    with path.open("w") as lines:
 
         def write(result: MutantResult) -> None:
             document = result.model_dump_json(by_alias=True, exclude={"mutant": {"code"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.delivery import Api
+from vllm_harness._machine import interrupts
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.known_defects import parser_defects
@@ -57,6 +59,7 @@ def parity_(
     selection = Selection(families, select_groups(cases), "http", tuple(only or ()))
     case_sets = [_over_chat(case_set) for case_set in selection.case_sets() if case_set.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
+    interrupts.keep(folder.folder, *sys.argv[1:], f"--run={folder.folder}")
     at_a_time = jobs or interpreters()
     python, rust = (
         whole_cells(folder, side, case_sets, f"cells of {side.frontend}", engine="http", parallel=at_a_time)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
+from vllm_harness._machine import interrupts
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.known_defects import by_family, parser_defects
@@ -45,6 +46,7 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
         cells_before(), before, case_sets, "cells before the change", engine="in-process", parallel=parallel
     )
     run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
+    interrupts.keep(run.folder)
     new = whole_cells(run, after, case_sets, "cells after it", engine="in-process", parallel=parallel)
     return _show(old, new, change.before.title, run)
 

@@ -13,7 +13,7 @@ from vllm_harness import _regression
 from vllm_harness._environments.git import git, git_output
 from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
-from vllm_harness._environments.store import MissingEnvironmentError, folder_of
+from vllm_harness._environments.store import folder_of
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._files.locking import locked_for_making
@@ -84,7 +84,7 @@ def _of_release(tree: Environment, progress: Progress) -> Unchanged:
     for spec in (f"{version}@{kernels}", version) if version != kernels else ():
         try:
             return _released(spec, resolve(spec, device="cpu"))
-        except (MissingEnvironmentError, UsageError):  # it is not made, or there is no such release
+        except UsageError:  # it is not made, or there is no such release
             continue
     return _released(kernels, resolve(kernels, device="cpu", create=True, progress=progress))
 

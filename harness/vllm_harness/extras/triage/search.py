@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._exchange.delivery import Chunking, Delivery, deliveries
 from vllm_harness._files.plain_yaml import plain_yaml
 from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.cases.case import Topic
 from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
 from vllm_harness._regression.cases.meanings import load_meanings
@@ -103,8 +104,9 @@ def search(
 
     families = list(families)
     remaining = [family for family in families if not (folder / family.name).is_dir()]
-    with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(search_share, shares(remaining, parallel)))
+    tasks = [partial(search_share, share) for share in shares(remaining, parallel)]
+    if errors := run_tasks(tasks, parallel):
+        raise errors[0]
     return [failure for family in families for failure in read_failures(family, folder / family.name)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._runs.lookup import find_run
 from vllm_harness._terminal.tables import plain_console
 from vllm_harness.cli.options import environment
+from vllm_harness.cli.run import run_pytest
 from vllm_harness.extras.upstream import measured
 from vllm_harness.extras.upstream.release_tests import FOLDERS, fetch
 
@@ -74,9 +74,9 @@ def run(
     given += [f"--upstream-wrong-answers={wrong_answers}"]
     given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
-    command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.extras.upstream"]
     os.chdir(folder)
-    os.execv(sys.executable, [*command, *settings, *named, *given, *every[len(paths) :]])
+    plugin = ("-p", "vllm_harness.extras.upstream")
+    raise typer.Exit(run_pytest(*plugin, *settings, *named, *given, *every[len(paths) :]))
 
 
 @app.command()

@@ -16,6 +16,7 @@ import pytest
 
 from vllm_harness._defects.registry import find, load_defects
 from vllm_harness._files.redaction import secret_values
+from vllm_harness._machine import interrupts
 from vllm_harness._protocol.known import holds
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.header import describe_machine, new_header
@@ -181,7 +182,7 @@ class UpstreamRun:
         self.servers.stop()
         self.vllm_process.stop()
         assert self._writer
-        self._writer.write(End(at=time.time(), exit_code=exit_code))
+        self._writer.write(End(at=time.time(), exit_code=interrupts.exit_code(exit_code)))
         self._writer.close()
         self.results.dropped = self.servers.dropped
         self.results.about = {

@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,6 +17,7 @@ from vllm_harness._environments.spec import Environment
 from vllm_harness._exchange.delivery import deliveries
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._files.temporary import temporary_folder
+from vllm_harness._machine.tasks import run_tasks
 from vllm_harness._regression.cases.case import CaseInput, CaseSet
 from vllm_harness._regression.engines.in_process import INTERPRETERS_FOLDER, parse_all
 from vllm_harness._regression.run import LIMIT_S, shares
@@ -78,10 +78,12 @@ def measure(
     """
     environ = with_coverage(environment, progress)
     dealt = shares(case_sets, parallel)
-    with temporary_folder() as folder, ThreadPoolExecutor(parallel) as pool:
+    with temporary_folder() as folder:
         reports = [folder / f"{number}.json" for number in range(len(dealt))]
         environs = [{**environ, "VH_COVERAGE": str(report)} for report in reports]
-        list(pool.map(partial(_run, environment, progress), dealt, environs))
+        tasks = [partial(_run, environment, progress, *each) for each in zip(dealt, environs, strict=True)]
+        if errors := run_tasks(tasks, parallel):
+            raise errors[0]
         return files_of([json.loads(report.read_text()) for report in reports], _source)
 
 
