@@ -58,3 +58,9 @@ def test_passed_and_left_out_cases_and_parsers_not_made() -> None:
         (Outcome.PASSED, ""),
         (Outcome.SKIPPED, "no such format"),
     ]
+
+
+def test_cases_of_two_groups_have_ids_of_their_own() -> None:
+    parsed = cell("in-process", {})
+    groups = [parsed.model_copy(update={"group": group}) for group in ("canonical", "chunks")]
+    assert len({case.id for group in groups for case in cases_of(group, KNOWN)}) == 2

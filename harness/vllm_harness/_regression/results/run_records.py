@@ -44,7 +44,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
         not_held = (f"{delivery} was not judged: {why}" for delivery, why in result.not_held.items())
         first = next((finding for finding in findings if finding.counts), None) or next(iter(findings), None)
         yield CaseRecord(
-            id=name,
+            id=f"{cell.group}: {name}",
             target=target,
             group=cell.group,
             title=f"{name} ({result.topic})",
