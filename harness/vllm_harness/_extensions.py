@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "mutants": "mutants:group.app",
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
+    "regression engines": "parity:engines.engines",
     "regression parity": "parity:command.parity_",
     "repro table": "triage:commands.table",
     "repro new": "triage:commands.new",
@@ -63,6 +64,8 @@ CURVE_TABLE = "costs:repro.curve_table"
 REPORT_OF_DEFECT = "triage:files.files_of"
 """Makes the report and the script of a reproduced defect."""
 COST_OF_DEFECT = "costs:repro.cost_case"
+SMALLEST_FAILURES = "triage:search.search_run"
+"""Searches for the smallest meaning that shows each kind of failure of generated test cases."""
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 
 
