@@ -14,6 +14,8 @@ from jinja2.nodes import Node, Output
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
+from vllm_harness._errors import UsageError
+
 Message = dict[str, Any]
 T = TypeVar("T")
 Change = Callable[[Message], Message]
@@ -21,7 +23,7 @@ TODAY = datetime(2026, 1, 1)
 """The date that templates see, so that two renderings of one conversation are the same."""
 
 
-class TemplateRaised(Exception):
+class ChatTemplateError(UsageError):
     """A template refuses a conversation, or fails on it."""
 
 
@@ -29,7 +31,7 @@ class ChatTemplate(Protocol):
     """Renders conversations as prompts."""
 
     def __call__(self, messages: Sequence[Message], tools: list[Message], *, generate: bool) -> str:
-        """Renders a conversation; `generate` adds what the next turn begins with. Raises TemplateRaised."""
+        """Renders a conversation; `generate` adds how the next turn begins. Raises ChatTemplateError."""
 
     def line_at(self, messages: Sequence[Message], tools: list[Message], position: int) -> int | None:
         """The line of the template that writes the character at a position of a conversation's text."""
@@ -49,12 +51,12 @@ class JinjaTemplate:
             variables: the variables of the template other than the conversation.
 
         Raises:
-            TemplateRaised: the template is malformed.
+            ChatTemplateError: the template is malformed.
         """
         try:
             self._template = _environment(mutable).from_string(source)
         except TemplateError as error:
-            raise TemplateRaised(f"line {getattr(error, 'lineno', '?')}: {error}") from error
+            raise ChatTemplateError(f"line {getattr(error, 'lineno', '?')}: {error}") from error
         self._given, self._variables = given, variables
 
     def __call__(self, messages: Sequence[Message], tools: list[Message], *, generate: bool) -> str:
@@ -86,7 +88,7 @@ class JinjaTemplate:
         try:
             return read(pieces)
         except (TemplateError, TypeError, ValueError, AttributeError, KeyError) as error:
-            raise TemplateRaised(str(error)) from error
+            raise ChatTemplateError(str(error)) from error
 
 
 class _OnePieceEach(CodeGenerator):

@@ -15,7 +15,7 @@ from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.synthetic import PAD, tokens_of
 from vllm_harness._terminal.status import Progress, quiet
-from vllm_harness.extras.templates.chat_template import TemplateRaised
+from vllm_harness.extras.templates.chat_template import ChatTemplateError
 from vllm_harness.extras.templates.comparison import Comparison, NewDifference, shapes_of
 from vllm_harness.extras.templates.conversations import drawn, plain
 from vllm_harness.extras.templates.pairs import NamedDifference, Pair, file_of, load_pairs, template_of
@@ -141,7 +141,7 @@ def check_dialect(
     compared = 0
     try:
         comparison = Comparison(dialect, form, template_of(pair, dialect, path), pair.differences)
-    except TemplateRaised as error:
+    except ChatTemplateError as error:
         found.append(FoundDifference(f"the template raises: {error}", "", None, 0))
     else:
         shapes = shapes_of(dialect)

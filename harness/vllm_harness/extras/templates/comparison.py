@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vllm_harness._scripted.dialects import Dialect, DialectError
 from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.meaning import Meaning
-from vllm_harness.extras.templates.chat_template import ChatTemplate, TemplateRaised
+from vllm_harness.extras.templates.chat_template import ChatTemplate, ChatTemplateError
 from vllm_harness.extras.templates.conversations import (
     SHAPES,
     TOOL,
@@ -75,7 +75,7 @@ class Comparison:
             form: the dialect's form; None if the dialect is defined by code.
 
         Raises:
-            TemplateRaised: the template refuses the prompt.
+            ChatTemplateError: the template refuses the prompt.
         """
         self.dialect, self.template, self.differences = dialect, template, differences
         self.met: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Comparison:
         messages = messages_of(turn.meaning)
         try:
             written = self._after_prompt(self.template(messages, [TOOL], generate=False))
-        except TemplateRaised as error:
+        except ChatTemplateError as error:
             if self._raises_as_named(str(error)):
                 return None
             return NewDifference(turn.shape, expected, f"(the template raises: {error})")
@@ -120,13 +120,13 @@ class Comparison:
         try:
             turn = self.template(messages, [TOOL], generate=False)
             whole = self.template([*messages, *what_follows(meaning)], [TOOL], generate=False)
-        except TemplateRaised:
+        except ChatTemplateError:
             return ""
         return whole.removeprefix(turn) if whole.startswith(turn) else ""
 
     def _after_prompt(self, whole: str) -> str:
         if not whole.startswith(self._before):
-            raise TemplateRaised(f"it changes what precedes the turn: {whole[:200]!r}")
+            raise ChatTemplateError(f"it changes what precedes the turn: {whole[:200]!r}")
         return whole.removeprefix(self._before)
 
     def _raises_as_named(self, error: str) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from vllm_harness.extras.templates.chat_template import (
     ChatTemplate,
+    ChatTemplateError,
     Message,
-    TemplateRaised,
     with_json_arguments,
 )
 from vllm_harness.extras.templates.comparison import common_start
@@ -29,7 +29,7 @@ def deviation(
         prompt: the prompt that the engine got, as text.
 
     Raises:
-        TemplateRaised: the template refuses what the client meant.
+        ChatTemplateError: the template refuses what the client meant.
     """
     meant: Given = (list(messages), list(tools))
     expected = template(*meant, generate=True)
@@ -40,7 +40,7 @@ def deviation(
             try:
                 if template(*changed, generate=True) == prompt:
                     return name
-            except TemplateRaised:
+            except ChatTemplateError:
                 continue
     same = len(common_start(expected, prompt))
     place = slice(max(0, same - _BEFORE), same + _AFTER)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.extras.templates.chat_template import Message, TemplateRaised, with_json_arguments
+from vllm_harness.extras.templates.chat_template import ChatTemplateError, Message, with_json_arguments
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Encoder:
         try:
             return self.render(messages, tools, generate)
         except Exception as error:  # the encoders raise exceptions of their own
-            raise TemplateRaised(str(error)) from error
+            raise ChatTemplateError(str(error)) from error
 
     def line_at(self, messages: Sequence[Message], tools: list[Message], position: int) -> int | None:
         return None

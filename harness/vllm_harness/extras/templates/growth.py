@@ -15,7 +15,7 @@ from vllm_harness._scripted.dialects import Dialect, find_dialect
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning
 from vllm_harness._terminal.status import Progress, quiet
-from vllm_harness.extras.templates.chat_template import ChatTemplate, TemplateRaised
+from vllm_harness.extras.templates.chat_template import ChatTemplate, ChatTemplateError
 from vllm_harness.extras.templates.comparison import common_start, shapes_of
 from vllm_harness.extras.templates.conversations import TOOL, USER, Message, messages_of, plain, what_follows
 from vllm_harness.extras.templates.pairs import NamedDifference, file_of, load_pairs, template_of
@@ -84,7 +84,7 @@ def growth_of(
         messages: list[Message] = [*messages_of(meaning), *what_follows(meaning)]
         try:
             after = template(messages, [TOOL], generate=True)
-        except TemplateRaised as error:
+        except ChatTemplateError as error:
             breaks.append(Break(shape, "", f"(the template raises: {error})", None))
             continue
         if not after.startswith(before):

@@ -99,7 +99,7 @@ def file_of(pair: Pair, progress: Progress = quiet) -> Path:
 
 
 def template_of(pair: Pair, dialect: Dialect, path: Path) -> ChatTemplate:
-    """The template of a pair, from the given file. Raises TemplateRaised if it is malformed."""
+    """The template of a pair, from the given file. Raises ChatTemplateError if it is malformed."""
     if path.suffix == ".py":
         return encoders.deepseek(path, **pair.variables)
     if path.suffix == ".tiktoken":

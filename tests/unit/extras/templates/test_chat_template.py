@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.extras.templates.chat_template import (
+    ChatTemplateError,
     JinjaTemplate,
-    TemplateRaised,
     with_json_arguments,
     with_thinking_part,
 )
@@ -21,7 +21,7 @@ def test_json_is_written_without_escapes() -> None:
 
 def test_the_sandbox_refuses_a_change_of_a_list() -> None:
     source = "{% set _ = messages.append(1) %}{{ messages | length }}"
-    with pytest.raises(TemplateRaised, match="append"):
+    with pytest.raises(ChatTemplateError, match="append"):
         JinjaTemplate(source)([], [], generate=True)
     assert JinjaTemplate(source, mutable=True)([], [], generate=True) == "1"
 
