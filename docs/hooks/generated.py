@@ -2,9 +2,9 @@
 
 `reference/commands.md` comes from the command line, `reference/python.md` from the docstrings of the public
 names of `vllm_harness`, `reference/pytest.md` from the plugin, `reference/models.md` from the schema of
-models.yaml, `reference/defects.md` from the registry of defects and its measurements, and
-`reference/upstream-tests.md` from the measured runs of vLLM's own tests. The documents in the repository's
-root become pages too.
+models.yaml, `reference/defects.md` from the registry of defects and its measurements,
+`reference/upstream-tests.md` from the measured runs of vLLM's own tests, and `reference/templates.md` from
+the pairs of dialects and templates. The documents in the repository's root become pages too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ import vllm_harness
 from vllm_harness._configuration.model_entries import ModelEntry
 from vllm_harness._defects.entry import Defect, DefectClass
 from vllm_harness._defects.registry import load_defects
+from vllm_harness._scripted.families import Family, load_families
 from vllm_harness._testing import options
 from vllm_harness.cli.main import app
 from vllm_harness.cli.option_table import OPTIONS
+from vllm_harness.extras.templates.pairs import Pair, load_pairs
 from vllm_harness.extras.triage.table import Table
 from vllm_harness.extras.upstream import measured
 
@@ -58,6 +60,7 @@ def pages() -> dict[str, str]:
         "models": models_page(),
         "defects": defects_page(),
         "upstream-tests": upstream_page(),
+        "templates": templates_page(),
     }
     return included | {f"reference/{name}.md": text for name, text in reference.items()}
 
@@ -402,6 +405,47 @@ def upstream_page() -> str:
         "",
     ]
     return "\n".join([*lines, *map(measured.as_markdown, measured.read())])
+
+
+def templates_page() -> str:
+    """The page of the families: which template shows what a model of the family writes, and what differs."""
+    pairs = load_pairs()
+    families = [(family, pairs.get(family.dialect)) for family in load_families().values()]
+    proven = [(family.dialect, pair.template) for family, pair in families if pair and pair.proves]
+    verified, templates = map(len, map(set, zip(*proven, strict=True)))
+    lines = [
+        "# What models really write",
+        "",
+        f"{len(proven)} of {len(families)} families are verified, {verified} dialects by {templates}",
+        "templates; a family without a template of its vendor, or a copy, is unverified.",
+        "`vllm-harness models dialects --check` compares all in drawn turns, as [Hold a dialect to its",
+        "template](../how-to/templates.md) says.",
+        "",
+    ]
+    lines += _table(
+        ("family", "template", "provenance", "tokenizer", "verified", "what differs"),
+        [_family_of_template(family, pair) for family, pair in families],
+    )
+    differing = [(name, pair) for name, pair in pairs.items() if pair.differences]
+    lines += ["## Differences", ""]
+    lines += _table(
+        ("dialect", "model", "what differs", "why the dialect stays", "fault of the template"),
+        [
+            (name, pair.model, each.name, _one_line(each.reason), "yes" if each.fault else "")
+            for name, pair in differing
+            for each in pair.differences
+        ],
+    )
+    return "\n".join(lines)
+
+
+def _family_of_template(family: Family, pair: Pair | None) -> tuple[str, ...]:
+    tokenizer = family.tokenizer or "synthetic"
+    if pair is None:
+        return f"`{family.name}`", "", "", tokenizer, "unverified", ""
+    differences = ", ".join(difference.name for difference in pair.differences)
+    verified = "yes" if pair.proves else "unverified"
+    return f"`{family.name}`", pair.template, pair.provenance, tokenizer, verified, _one_line(differences)
 
 
 def _defect(defect: Defect, table: Table) -> tuple[str, ...]:

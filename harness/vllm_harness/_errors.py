@@ -3,8 +3,8 @@
     HarnessError                        something else than vLLM prevents the work: exit code 3
         AssetError
             SourceUnavailableError, ChecksumError
-        BookError, EndpointError, InProcessError, InstallError, McpError, NamesError, NoFreePort, NoVllmError
-        OtherUserAnswers, ScriptError
+        AnswersNotJudged, BookError, EndpointError, InProcessError, InstallError, McpError, NamesError
+        NoFreePort, NoVllmError, OtherUserAnswers, ScriptError
         BrokenEnvironmentError, NotReproduced                    findings: exit code 1
         ForkServerFailed
             TemplateEnded

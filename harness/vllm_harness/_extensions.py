@@ -20,9 +20,11 @@ COMMANDS: Mapping[str, str] = {
     "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
+    "models dialects": "templates:command.dialects",
     "mutants": "mutants:group.app",
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
+    "regression engines": "parity:engines.engines",
     "regression parity": "parity:command.parity_",
     "review": "review:command.app",
     "repro table": "triage:commands.table",
@@ -65,6 +67,8 @@ CURVE_TABLE = "costs:repro.curve_table"
 REPORT_OF_DEFECT = "triage:files.files_of"
 """Makes the report and the script of a reproduced defect."""
 COST_OF_DEFECT = "costs:repro.cost_case"
+SMALLEST_FAILURES = "triage:search.search_run"
+"""Searches for the smallest meaning that shows each kind of failure of generated test cases."""
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 
 

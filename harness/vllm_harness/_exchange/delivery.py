@@ -190,9 +190,3 @@ def like_in_process(delivery: Delivery) -> Delivery:
     if delivery.api is None or delivery.load is Concurrency.TOGETHER:
         return delivery
     return replace(delivery, api=None, load=None)
-
-
-def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
-    """Returns in-process deliveries, one of which must have the same outcome as an HTTP delivery."""
-    same = replace(delivery, api=None, load=None)
-    return (same, replace(same, with_end=True)) if same.is_streamed else (same,)

@@ -266,7 +266,7 @@ def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
         expected=expected,
         digests={_delivery(answer): answer_digest(answer) for answer in judged} if has_one_answer else {},
         deliveries=len({answer.delivery for answer in judged}),
-        not_held=tuple(_delivery(answer) for answer in answers if answer.is_not_held),
+        not_held={_delivery(each): each.error.message for each in answers if each.error and each.is_not_held},
         curves={_delivery(answer): answer.curve for answer in answers if answer.curve is not None},
     )
 

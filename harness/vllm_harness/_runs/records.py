@@ -40,6 +40,7 @@ class Outcome(StrEnum):
     """The outcome of a case (a test, a parser's test case, or a turn); `case_outcome` decides it.
 
     `known` means that known defects explain all problems of the case; it has neither passed nor failed.
+    `not_judged` means that the harness could not bring about what the case tests.
     """
 
     PASSED = "passed"
@@ -47,6 +48,7 @@ class Outcome(StrEnum):
     FINDING = "finding"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    NOT_JUDGED = "not_judged"
 
 
 class CaseProblem(Protocol):
@@ -67,6 +69,7 @@ def case_outcome(
     defects: Collection[str] = (),
     cancelled: bool = False,
     skipped: bool = False,
+    not_judged: bool = False,
 ) -> Outcome:
     """Decides the outcome of a case, for every kind of run and every report.
 
@@ -75,6 +78,7 @@ def case_outcome(
         defects: ids of known defects that explain failures not listed in `problems`.
         cancelled: whether the case was stopped before its end.
         skipped: whether the case did not run.
+        not_judged: whether the case ran, but without an answer that could be judged.
     """
     every = list(problems)
     if any(problem.counts for problem in every):
@@ -83,6 +87,8 @@ def case_outcome(
         return Outcome.CANCELLED
     if defects or any(problem.known for problem in every):
         return Outcome.KNOWN
+    if not_judged:
+        return Outcome.NOT_JUDGED
     return Outcome.SKIPPED if skipped else Outcome.PASSED
 
 

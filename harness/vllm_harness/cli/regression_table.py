@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -11,12 +10,11 @@ from rich.text import Text
 from vllm_harness._defects.entry import Defect
 from vllm_harness._regression.cases.case import GROUPS, Group
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.cells import CaseVerdict, Cell, not_judged
 from vllm_harness._regression.results.compare import (
     Baseline,
     CaseChange,
     CaseMismatches,
-    EngineDifference,
     against,
 )
 from vllm_harness._regression.results.known_defects import (
@@ -27,7 +25,7 @@ from vllm_harness._regression.results.known_defects import (
 )
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.results.selections import Failure
-from vllm_harness._regression.search import SmallestFailure
+from vllm_harness._scripted.families import title_of
 from vllm_harness._terminal.tables import Cell as Shown
 from vllm_harness._terminal.tables import fits, on_terminal, one_line, show_table
 
@@ -87,7 +85,8 @@ def _table(
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
     by_place = {(cell.family, cell.environment, cell.group): counts[id(cell)] for cell in cells}
     return headings, [
-        (family, *(by_place.get((family, *column), "-") for column in columns)) for family in _families(cells)
+        (title_of(name), *(by_place.get((name, *column), "-") for column in columns))
+        for name in _families(cells)
     ]
 
 
@@ -118,6 +117,14 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
         if cell.start_error:
             reason = one_line(cell.start_error)
             console.print(f"not made: {cell.family}, {cell.group} on {cell.environment}: {reason}")
+    for environment in dict.fromkeys(cell.environment for cell in cells):
+        own = [cell for cell in cells if cell.environment == environment]
+        if missed := not_judged(own):
+            whole = sum(cell.count(CaseVerdict.NOT_JUDGED) for cell in own)
+            console.print(
+                f"not judged on {environment}: answers: {len(missed)}, cases without another one: {whole}; "
+                f"the first: {one_line(missed[0])}"
+            )
     for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):
         console.print(f"server environment: {described}")
 
@@ -140,7 +147,7 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
                 for change in listed
             ]
             show_table(console, ("case", "family", "group", "before", "after"), rows)
-    _show_titles(
+    show_titles(
         console,
         (mismatch for change in regressed for mismatches in change.after.values() for mismatch in mismatches),
     )
@@ -156,41 +163,10 @@ def _joined(mismatches: CaseMismatches) -> str:
     return "; ".join(f"{codes} ({', '.join(shown)})" for codes, shown in by_codes.items()) or "passed"
 
 
-def _show_titles(console: Console, mismatches: Iterable[Mismatch]) -> None:
+def show_titles(console: Console, mismatches: Iterable[Mismatch]) -> None:
     """Prints the titles of mismatches."""
     for mismatch in dict.fromkeys(mismatches):
         console.print(f"  {mismatch}: {mismatch.title}", style="dim")
-
-
-def show_engine_differences(console: Console, differences: Sequence[EngineDifference]) -> None:
-    """Prints the cases whose answers from a server differ from those in process."""
-    rows = []
-    for difference in differences:
-        sides = (", ".join(map(str, side)) or "passed" for side in (difference.in_process, difference.http))
-        place = (difference.case, difference.family, difference.environment, difference.delivery.code)
-        rows.append((*place, *sides))
-    if rows:
-        headings = ("case", "family", "environment", "delivery", "in process", "over HTTP")
-        show_table(console, headings, rows)
-
-
-def show_smallest_failures(console: Console, failures: Sequence[SmallestFailure], folder: Path) -> None:
-    """Prints the failures that a search found, with the paths of their files in the run folder."""
-    if not failures:
-        return
-    rows = [
-        (
-            failure.family,
-            failure.delivery.code,
-            str(failure.mismatch),
-            str(failure.file.relative_to(folder)),
-        )
-        for failure in failures
-    ]
-    show_table(console, ("family", "delivery", "mismatch", "file"), rows)
-    _show_titles(console, (failure.mismatch for failure in failures))
-    console.print("these are the smallest failures of each kind; to run such a file:")
-    console.print("  --parsers FAMILY --cases canonical --meanings FILE")
 
 
 def show_explained(
@@ -235,7 +211,7 @@ def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int
     for environment, engine, failure in shown:
         place = f"{failure.family}, {failure.group}, {failure.case}, {failure.delivery}"
         console.print(f"{environment}, {engine}: {place}: {failure.mismatch}")
-    _show_titles(console, (failure.mismatch for _, _, failure in shown))
+    show_titles(console, (failure.mismatch for _, _, failure in shown))
     if more := len(explained.unexplained) - len(shown):
         console.print(f"... and {more} more; --all lists them")
 

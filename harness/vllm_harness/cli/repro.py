@@ -19,6 +19,7 @@ from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.endpoint import Endpoint, attach
 from vllm_harness._extensions import REPORT_OF_DEFECT, load
 from vllm_harness._protocol.core.events import Json
+from vllm_harness._scripted.families import unverified
 from vllm_harness._server.progress import ConsoleProgress
 from vllm_harness._terminal.status import shown
 from vllm_harness._terminal.tables import plain_console, show_table
@@ -151,7 +152,8 @@ def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool
 
 def _row(defect: Defect, measured: Measured) -> tuple[str, ...]:
     says = "" if agrees(defect, measured) else expected_verdict(defect, measured.version)
-    return measured.id, measured.version, measured.verdict, says, measured.why
+    why = measured.why + "; unverified" * unverified(*defect.families)
+    return measured.id, measured.version, measured.verdict, says, why
 
 
 def _evidence(defect: Defect, answers: Sequence[Json]) -> Iterator[str]:

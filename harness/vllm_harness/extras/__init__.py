@@ -12,5 +12,6 @@ Their error classes, by base class, and the modules that define them:
         RemoteCallError                   upstream.vllm_process
         UsageError
             BundleError                   bundles.place
+            ChatTemplateError             templates.chat_template
             ForeignError                  foreign.foreign
 """

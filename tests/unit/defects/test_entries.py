@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 from tests.case_files import FOLDER as CASES
 from vllm_harness._configuration.model_entries import load_models
+from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.registry import COMMON, ENTRIES, load_defects
 
 TESTS = Path(__file__).parents[2]
@@ -87,3 +89,12 @@ def test_each_entry_is_judged() -> None:
 def test_each_common_text_is_used() -> None:
     texts = {path.stem for path in (ENTRIES.parent / COMMON).glob("*.yaml")}
     assert texts == {defect.like for defect in load_defects().values() if defect.like}
+
+
+@pytest.mark.parametrize(
+    "defect", [each for each in load_defects().values() if "!=" in each.versions], ids=lambda each: each.id
+)
+def test_a_hole_in_the_versions_has_a_reason(defect: Defect) -> None:
+    """The evidence says why a release between two that show the defect does not."""
+    (first, *_) = re.findall(r"!=(\d+\.\d+)", defect.versions)
+    assert first in defect.evidence

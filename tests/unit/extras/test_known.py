@@ -91,6 +91,8 @@ def test_a_comparison_tells_known_from_passed_and_failed(tmp_path: Path) -> None
         ([EXPLAINED], {"skipped": True}, KNOWN),
         ([], {"skipped": True}, Outcome.SKIPPED),
         ([EXPLAINED], {"cancelled": True}, Outcome.CANCELLED),
+        ([], {"not_judged": True}, Outcome.NOT_JUDGED),
+        ([EXPLAINED], {"not_judged": True}, KNOWN),
     ],
 )
 def test_the_outcome_of_a_case(problems: list[RunFinding], more: dict[str, Any], outcome: Outcome) -> None:

@@ -13,8 +13,8 @@ from vllm_harness._regression.cases.groups import GenerationPlan
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
 from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failure_kinds, generate
 from vllm_harness._regression.results.mismatches import Mismatch
-from vllm_harness._regression.search import OWN_CUTS, FailureKind, read_failures, write_failures
 from vllm_harness._scripted.families import load_families
+from vllm_harness.extras.triage.search import OWN_CUTS, FailureKind, read_failures, write_failures
 
 HERMES = load_families()["hermes"]
 WHOLE = Delivery.parse("whole")

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.delivery import Delivery
 from vllm_harness._regression.cases.case import Case, CaseInput, Expected, Topic
+from vllm_harness._regression.cases.groups import case_set
 from vllm_harness._regression.cases.meanings import load_meanings, renderable
-from vllm_harness._regression.engines.answer import CaseAnswer
-from vllm_harness._regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness._regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
+from vllm_harness._regression.engines.in_process import InProcessError, by_case_set
+from vllm_harness._regression.results.cells import (
+    AnswersNotJudged,
+    CaseResult,
+    CaseVerdict,
+    Cell,
+    RegressionRun,
+    raise_if_not_judged,
+)
 from vllm_harness._regression.results.compare import (
     against,
     baseline_of,
     changes,
-    engine_differences,
     read_baseline,
     write_baseline,
 )
 from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.mismatches import Mismatch
+from vllm_harness._regression.run import cell_of
 from vllm_harness._regression.selection import select_families
 from vllm_harness._scripted.families import load_families
 from vllm_harness.cli.main import app
@@ -34,6 +47,7 @@ def case_result(**fields: object) -> CaseResult:
 
 PASSED = case_result()
 FAILED = case_result(mismatches={"tokens_1": ("call_lost",)})
+MERGED = case_result(deliveries=0, not_held={"chat:tokens_1": "vLLM took [2]"})
 FAILED_MORE = case_result(mismatches={"tokens_1": ("call_lost",), "whole": ("text_lost",)})
 
 
@@ -95,6 +109,55 @@ def test_changes_are_regressed_or_fixed() -> None:
     ]
 
 
+def test_a_case_without_a_delivery_that_was_held_is_not_judged() -> None:
+    assert MERGED.verdict is CaseVerdict.NOT_JUDGED
+    partly = case_result(deliveries=1, not_held={"chat:tokens_1": "vLLM took [2]"})
+    assert partly.verdict is CaseVerdict.PASSED
+    assert changes([cell(a=FAILED, b=PASSED)], [cell(a=MERGED, b=MERGED)]) == []
+    assert against(baseline_of("0.32.0", [cell(a=FAILED)]), [cell(a=MERGED)]) == []
+
+
+@pytest.mark.parametrize("not_held_before", [True, False])
+def test_changes_are_seen_only_in_deliveries_that_were_held_in_both_runs(not_held_before: bool) -> None:
+    held = case_result(mismatches={"tokens_1": ("call_lost",)})
+    merged = case_result(not_held={"tokens_1": "vLLM took [2]"})
+    runs = (merged, held) if not_held_before else (held, merged)
+    assert changes(*([cell(a=result)] for result in runs)) == []
+
+
+def test_the_python_front_end_must_hold_every_delivery() -> None:
+    rust = cell(a=MERGED).model_copy(update={"frontend": "rust"})
+    raise_if_not_judged([rust, cell(a=PASSED, b=FAILED)])
+    with pytest.raises(AnswersNotJudged, match="hermes, canonical, a, chat:tokens_1: vLLM took") as raised:
+        raise_if_not_judged([rust, cell(a=MERGED)])
+    assert raised.value.exit_code == 3
+
+
+def test_a_merged_answer_is_no_mismatch() -> None:
+    """Of two answers to a case, the one whose delivery was held is judged, and the other is kept apart."""
+    set_ = case_set("canonical", load_families()["hermes"], load_meanings())
+    case = next(case for case in set_.cases if case.name == "text")
+    merged = AnswerError(code=ErrorCode.NOT_HELD, message="vLLM took [2]")
+    answers = [
+        CaseAnswer(
+            family="hermes", case="text", delivery=Delivery.parse("chat:whole"), content="Hello there."
+        ),
+        CaseAnswer(family="hermes", case="text", delivery=Delivery.parse("chat:tokens_1"), error=merged),
+    ]
+    vllm = VllmUnderTest("0.32.0", Environment("installed", Path(sys.executable), "3", "0.32.0", "cpu", None))
+    for kept, verdict in ((answers, CaseVerdict.PASSED), (answers[1:], CaseVerdict.NOT_JUDGED)):
+        result = cell_of(vllm, replace(set_, cases=(case,), left_out={}), kept, engine="http").cases["text"]
+        assert (result.verdict, result.mismatches) == (verdict, {})
+        assert {each.code: why for each, why in result.not_held.items()} == {"chat:tokens_1": "vLLM took [2]"}
+
+
+def test_parsers_that_the_harness_cannot_call_are_an_error_of_the_harness() -> None:
+    line = '{"family": "hermes", "error": {"code": "NotDriven", "message": "no attribute parse"}}'
+    with pytest.raises(InProcessError, match="no attribute parse") as raised:
+        list(by_case_set([line]))
+    assert raised.value.exit_code == 3
+
+
 def test_only_failures_of_the_baseline_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     write_baseline(baseline_of("0.32.0", [cell(a=FAILED, b=PASSED)]), path)
@@ -103,20 +166,6 @@ def test_only_failures_of_the_baseline_are_accepted(tmp_path: Path) -> None:
     assert [change.regressed for change in against(baseline, [cell(a=FAILED_MORE, b=PASSED)])] == [True]
     assert [change.regressed for change in against(baseline, [cell(a=PASSED, b=PASSED)])] == [False]
     assert [change.regressed for change in against(baseline, [cell(a=FAILED, b=FAILED)])] == [True]
-
-
-def test_engines_are_compared_answer_by_answer() -> None:
-    parsed = case_result(digests={"whole": "a", "tokens_1": "b", "tokens_1_with_end": "c"})
-    served = case_result(
-        digests={"chat:whole": "a", "chat:tokens_1": "c", "responses:whole": "z"},
-        mismatches={"responses:whole": ("call_lost",)},
-    )
-    over_http = cell(call=served).model_copy(update={"engine": "http"})
-    compared, found = engine_differences([cell(call=parsed), over_http])
-    assert compared == 3
-    assert [(each.case, each.delivery.code, each.in_process, each.http) for each in found] == [
-        ("call", "responses:whole", (), (Mismatch.parse("call_lost"),))
-    ]
 
 
 def test_parsers_that_cannot_be_made_are_a_regression() -> None:

@@ -35,6 +35,19 @@ def test_an_unexplained_case_is_a_finding() -> None:
     assert case.reason == "a call is lost (all)"
 
 
+def test_a_case_that_was_not_judged_says_why() -> None:
+    merged = {"topic": "calls", "not_held": {"chat:tokens_1": "vLLM took [2]"}}
+    results = {
+        name: CaseResult.model_validate({**merged, "deliveries": name == "partly"})
+        for name in ("all", "partly")
+    }
+    records = cases_of(cell("http", {}).model_copy(update={"cases": results}), KNOWN)
+    assert [(case.outcome, case.reason) for case in records] == [
+        (Outcome.NOT_JUDGED, "chat:tokens_1 was not judged: vLLM took [2]"),
+        (Outcome.PASSED, "chat:tokens_1 was not judged: vLLM took [2]"),
+    ]
+
+
 def test_passed_and_left_out_cases_and_parsers_not_made() -> None:
     parsed = cell("in-process", {})
     left_out = CaseResult.model_validate({"topic": "calls", "left_out": "no such format"})
@@ -45,3 +58,9 @@ def test_passed_and_left_out_cases_and_parsers_not_made() -> None:
         (Outcome.PASSED, ""),
         (Outcome.SKIPPED, "no such format"),
     ]
+
+
+def test_cases_of_two_groups_have_ids_of_their_own() -> None:
+    parsed = cell("in-process", {})
+    groups = [parsed.model_copy(update={"group": group}) for group in ("canonical", "chunks")]
+    assert len({case.id for group in groups for case in cases_of(group, KNOWN)}) == 2

@@ -105,3 +105,15 @@ def test_the_reason_for_parsers_not_made_is_below_the_table() -> None:
     lines = shown([cell("hermes", "canonical", start_error="KeyError: [red]\nno such parser")], 80)
     assert lines[1].split()[:2] == ["hermes", "not"]
     assert "not made: hermes, canonical on 0.32.0: KeyError: [red]" in lines
+
+
+def test_answers_that_were_not_judged_are_counted_below_the_table() -> None:
+    merged = {"topic": "calls", "not_held": {"chat:tokens_1": "vLLM took [2]"}}
+    cases = {name: CaseResult.model_validate({**merged, "deliveries": name == "b"}) for name in "ab"}
+    rust = cell("hermes", "canonical", "0.33.0+rust").model_copy(update={"cases": cases})
+    lines = shown([rust], 200, terminal=False)
+    assert lines[1].split()[:2] == ["hermes", "1/0/0/0"]
+    assert (
+        "not judged on 0.33.0+rust: answers: 2, cases without another one: 1; "
+        "the first: hermes, canonical, a, chat:tokens_1: vLLM took [2]"
+    ) in lines

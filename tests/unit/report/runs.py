@@ -49,4 +49,5 @@ def every_outcome() -> list[CaseRecord]:
         ),
         case("test_skipped", Outcome.SKIPPED, reason="[slow] minutes"),
         case("test_cancelled", Outcome.CANCELLED),
+        case("test_merged", Outcome.NOT_JUDGED, reason="vLLM took [2]"),
     ]

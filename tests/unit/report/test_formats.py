@@ -31,18 +31,19 @@ def test_junit_has_counts_and_escaped_texts(tmp_path: Path) -> None:
     text = junit(run_in(tmp_path, every_outcome()))
     (suite,) = ElementTree.fromstring(text)
     assert {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")} == {
-        "tests": "5",
+        "tests": "6",
         "failures": "1",
         "errors": "1",
-        "skipped": "2",
-        "time": "2.500",
+        "skipped": "3",
+        "time": "3.000",
     }
     cases = {each.attrib["name"].partition("[")[0]: each for each in suite.iter("testcase")}
     assert [child.tag for child in cases["test_passed"]] == ["properties"]
-    skips = [(name, cases[name].find("skipped")) for name in ("test_known", "test_skipped")]
+    skips = [(name, cases[name].find("skipped")) for name in ("test_known", "test_skipped", "test_merged")]
     assert [skip.attrib["type"] for _, skip in skips if skip is not None] == [
         "known defect",
         "skipped",
+        "not judged",
     ]
     failure = cases["test_found"].find("failure")
     assert failure is not None
@@ -53,7 +54,8 @@ def test_junit_has_counts_and_escaped_texts(tmp_path: Path) -> None:
 
 def test_markdown_keeps_hostile_text_in_code_spans(tmp_path: Path) -> None:
     text = markdown(run_in(tmp_path, every_outcome()), {"vllm-2": "It is *wrong*"})
-    assert "| `scripted-qwen3` | `0.32.0 python` | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "| `scripted-qwen3` | `0.32.0 python` | 1 | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "## Not judged (1)\n\n- `vLLM took [2]`: 1" in text
     assert "- `vllm-2` `It is *wrong*`, cases: 1" in text
     assert "``" in text
     assert "\x1b" not in text
@@ -74,7 +76,10 @@ def test_markdown_truncates_lists_and_reports_a_missing_end(tmp_path: Path) -> N
 
 def test_annotations_escape_line_ends(tmp_path: Path) -> None:
     lines = github(run_in(tmp_path, every_outcome())).splitlines()
-    assert lines[1:] == ["::notice::cases that fail only by known defects: 1"]
+    assert lines[1:] == [
+        "::notice::cases that fail only by known defects: 1",
+        "::warning::cases that were not judged: 1",
+    ]
     assert lines[0].startswith("::error file=tests/behaviours/test_a.py,title=qwen3%3A behaviours/test_a::")
     assert "%0A::error::pwned%0D%0A" in lines[0]
 

@@ -12,7 +12,7 @@ from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness._environments.spec import Environment
-from vllm_harness._exchange.delivery import Api, Delivery, deliveries, like_in_process
+from vllm_harness._exchange.delivery import Api, Chunking, Delivery, deliveries, like_in_process
 from vllm_harness._protocol.core.events import Json
 from vllm_harness._regression.cases.case import Case, CaseInput, Group
 from vllm_harness._regression.cases.groups import case_set
@@ -34,6 +34,8 @@ SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
 """The errors that an exception in a parser causes over HTTP."""
 CUTS = 40
 """The approximate number of lengths to which a text is truncated."""
+MOST_CUTS = 150
+"""The largest number of tokens after which a text is cut into two chunks."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class ServedCase:
 
     def in_more_deliveries(self) -> ServedCase:
         """Returns a copy with every delivery in which the defect may show."""
-        changes = {"deliveries": _with_first(_fitting(self.selection), self.cases[0])}
+        changes = {"deliveries": _with_first(_fitting(self.selection, self.cases[0]), self.cases[0])}
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
@@ -87,7 +89,7 @@ class ServedCase:
         return reproduction_of(self._signs(answers), documents(answers[: len(self.deliveries)]))
 
     def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
-        fitting = _fitting(self.selection)
+        fitting = _fitting(self.selection, self.cases[0])
         for case in self.cases:
             own = [answer for answer in answers if answer.case == case.name]
             own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
@@ -207,21 +209,25 @@ def _with_input(case: Case, changes: Mapping[str, object]) -> Case:
 
 def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]:
     """Chooses the cheapest delivery of each kind that may show the defect."""
-    fitting = _fitting(selection)
+    fitting = _fitting(selection, case)
     streamed = [each for each in fitting if each.is_streamed]
     whole = [each for each in fitting if not each.is_streamed]
     return _with_first([*whole[:1], *streamed[:1]], case)
 
 
-def _fitting(selection: FailureSelection) -> list[Delivery]:
+def _fitting(selection: FailureSelection, case: Case) -> list[Delivery]:
     """Lists the deliveries over HTTP that may show a defect; all of them if none matches its entry."""
+    cuts: list[Delivery] = []
+    if any(each.shape is Chunking.EVERY_CUT for each in selection.deliveries):
+        most = min(len(case.input.text), MOST_CUTS)  # a token has at least one character
+        cuts = [Delivery(Chunking.CUT_AT, cuts=(place,), api=Api.CHAT) for place in range(1, most)]
     fitting = [
         each
         for each in CANDIDATES
         if (each.api is Api.CHAT or selection.frontend == "python")
         and (not selection.deliveries or not {each, like_in_process(each)}.isdisjoint(selection.deliveries))
     ]
-    return fitting or [*CANDIDATES]
+    return [*fitting, *cuts] or [*CANDIDATES]
 
 
 def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:

@@ -23,6 +23,8 @@ class ErrorCode(StrEnum):
     NOT_HELD = "delivery_not_held"
     """vLLM merged tokens, so the answer did not arrive in its delivery, and cannot be judged."""
     NOT_JSON = "JSONDecodeError"
+    NOT_DRIVEN = "NotDriven"
+    """The script in vLLM's interpreter cannot call vLLM's parsers."""
 
 
 class AnswerError(StrictModel):

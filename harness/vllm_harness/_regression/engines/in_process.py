@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.processes import killed_with_parent
 from vllm_harness._machine.tasks import interrupted_by
 from vllm_harness._regression.cases.case import CaseInput
-from vllm_harness._regression.engines.answer import CaseAnswer
+from vllm_harness._regression.engines.answer import CaseAnswer, ErrorCode
 from vllm_harness._scripted.families import Family, entry_of
 from vllm_harness._server.launch import fetched_stand_in
 from vllm_harness._terminal.status import quiet
@@ -62,8 +62,9 @@ def parse_all(
     """
     families = [worker_family(*each) | {"traced": traced} for each in case_sets if each[1]]
     code = f"{prelude}\n\n{_SCRIPT.read_text()}"
-    lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
-    yield from by_case_set(lines)
+    arguments, document = ("-c", code), {"families": families}
+    with closing(lines_of(environment, arguments, document, environ=environ, limit_s=limit_s)) as lines:
+        yield from by_case_set(lines)
 
 
 def lines_of(
@@ -73,7 +74,7 @@ def lines_of(
     *,
     environ: Mapping[str, str] | None = None,
     limit_s: float,
-) -> Iterator[str]:
+) -> Generator[str]:
     """Runs vLLM's interpreter, and yields the lines of its standard output.
 
     Args:
@@ -121,7 +122,7 @@ def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse
             while line := stdout.readline():
                 if not line.strip():  # an empty line ends the answers to one document
                     return answers
-                answers.append(CaseAnswer.model_validate_json(line))
+                answers.append(_answer_in(line))
             raise BrokenPipeError("the interpreter has ended")
 
         with suppress(BrokenPipeError):  # `_interpreter` reports the failure with the last lines of stderr
@@ -173,9 +174,19 @@ def _interpreter(
 
 def by_case_set(lines: Iterable[str]) -> Iterator[list[CaseAnswer]]:
     """Reads answers from lines, and yields a list of answers for each case set."""
-    answers = (CaseAnswer.model_validate_json(line) for line in lines if line.strip())
+    answers = (_answer_in(line) for line in lines if line.strip())
     for _, group in groupby(answers, key=lambda answer: answer.case_set):
         yield list(group)
+
+
+def _answer_in(line: str) -> CaseAnswer:
+    answer = CaseAnswer.model_validate_json(line)
+    if answer.error is not None and answer.error.code == ErrorCode.NOT_DRIVEN:
+        raise InProcessError(
+            f"the parsers of this vLLM cannot be driven in process: {answer.error.message}",
+            hint=f"vLLM {OLDEST} and later can; use --engine http for an earlier release",
+        )
+    return answer
 
 
 def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The authoritative engine: requests the cases of each family from a real, scripted server over HTTP.
 
 All cases are requested at the same time, and the server delivers each answer in exactly the chunks of its
-delivery. If vLLM merged chunks, as its Rust front end may, the answer is requested again, and is not judged
-if it was merged each time.
+delivery. If vLLM's Rust front end merged chunks, which is by luck, the answer is requested again, and is not
+judged if it was merged each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from vllm_harness._configuration.model_entries import ModelEntry
+from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._exchange.delivery import Api, Concurrency, Delivery, not_held
 from vllm_harness._exchange.sending import Outgoing, http_client, send
 from vllm_harness._machine.tasks import interrupted_by
@@ -31,8 +31,8 @@ from vllm_harness._server.remote import RemoteServer
 
 CONCURRENCY = 32
 REQUEST_S = 120.0
-MOST_TRIES = 5
-"""How often an answer is requested until its delivery is held; vLLM's Rust front end merges tokens."""
+MOST_TRIES: dict[Frontend, int] = {"python": 1, "rust": 5}
+"""How often an answer is requested until its delivery is held; the Rust front end merges tokens by itself."""
 Pair = tuple[CaseInput, Delivery]
 Use = tuple[str, str, str]
 """A script's name, the path of a request that it answered, and the code of its chunks."""
@@ -44,10 +44,10 @@ def request_all(server: RemoteServer, family: Family, inputs: Sequence[CaseInput
     """Requests a family's cases from its server, each in all of its deliveries.
 
     Args:
-        server: the server, as `served_by` starts it; the Rust front end does not offer Responses.
+        server: the server, as `served_by` starts it; the Rust front end offers Chat Completions only.
         inputs: the inputs of the cases, with deliveries over HTTP.
     """
-    offered = [api for api in Api if server.launch.frontend == "python" or api is not Api.RESPONSES]
+    offered = (Api.CHAT,) if server.launch.frontend == "rust" else tuple(Api)
     pairs = [
         (input_, delivery) for input_ in inputs for delivery in input_.deliveries if delivery.api in offered
     ]
@@ -124,7 +124,7 @@ class CaseClient:
         """Requests cases in deliveries; an answer whose delivery was never held has the error `NOT_HELD`."""
         answers, missed = dict[int, CaseAnswer](), dict[Use, str]()
         left = dict(enumerate(pairs))
-        for _ in range(MOST_TRIES if pairs else 0):
+        for _ in range(MOST_TRIES[self._server.launch.frontend] if pairs else 0):
             with ThreadPoolExecutor(concurrency) as pool:
                 answers.update(
                     zip(left, pool.map(self.answer, *zip(*left.values(), strict=True)), strict=True)

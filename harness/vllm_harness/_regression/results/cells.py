@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from vllm_harness._configuration.model_entries import Frontend
-from vllm_harness._errors import UsageError
+from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._exchange.delivery import DeliveryField
 from vllm_harness._files.paths import run_folder
 from vllm_harness._files.strict import StrictModel
@@ -24,11 +24,16 @@ CURVES = ".curves"
 
 
 class CaseVerdict(StrEnum):
-    """Whether a case passed, failed, or was left out."""
+    """Whether a case passed, failed, was left out, or ran without an answer that could be judged."""
 
     PASSED = "passed"
     FAILED = "failed"
     LEFT_OUT = "left_out"
+    NOT_JUDGED = "not_judged"
+
+
+class AnswersNotJudged(HarnessError):
+    """The Python front end did not deliver answers as the harness makes it deliver."""
 
 
 class CaseResult(StrictModel):
@@ -42,8 +47,8 @@ class CaseResult(StrictModel):
         examples: delivery -> the first answer with a mismatch; over HTTP, the first answer in any case.
         expected: delivery -> what should have come instead of an example with a mismatch.
         digests: delivery -> digest of the answer, for cases with one answer per delivery.
-        deliveries: the number of deliveries in which the case ran.
-        not_held: the deliveries in which it was not judged, since vLLM merged tokens of the answer.
+        deliveries: the number of deliveries in which the case was judged.
+        not_held: delivery -> why the case was not judged in it: vLLM merged tokens of the answer.
         curves: delivery -> the cost measured at growing lengths of the answer.
     """
 
@@ -55,15 +60,22 @@ class CaseResult(StrictModel):
     expected: dict[DeliveryField, str] = Field(default_factory=dict)
     digests: dict[DeliveryField, str] = Field(default_factory=dict)
     deliveries: int = 0
-    not_held: tuple[DeliveryField, ...] = ()
+    not_held: dict[DeliveryField, str] = Field(default_factory=dict)
     curves: dict[DeliveryField, Curve] = Field(default_factory=dict)
 
     @property
     def verdict(self) -> CaseVerdict:
-        """Whether the case passed, failed, or was left out."""
+        """Whether the case passed, failed, was left out, or could not be judged in any delivery."""
         if self.left_out:
             return CaseVerdict.LEFT_OUT
+        if self.not_held and not self.deliveries:
+            return CaseVerdict.NOT_JUDGED
         return CaseVerdict.FAILED if self.mismatches else CaseVerdict.PASSED
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the case passed or failed."""
+        return self.verdict in (CaseVerdict.PASSED, CaseVerdict.FAILED)
 
 
 class Cell(StrictModel):
@@ -100,6 +112,26 @@ class Cell(StrictModel):
     def count(self, verdict: CaseVerdict) -> int:
         """Returns the number of cases with this verdict."""
         return sum(case.verdict == verdict for case in self.cases.values())
+
+
+def not_judged(cells: Iterable[Cell]) -> list[str]:
+    """Lists the answers that were not judged, each with its place and the reason."""
+    return [
+        f"{cell.family}, {cell.group}, {name}, {delivery}: {why}"
+        for cell in cells
+        for name, case in cell.cases.items()
+        for delivery, why in case.not_held.items()
+    ]
+
+
+def raise_if_not_judged(cells: Iterable[Cell]) -> None:
+    """Raises AnswersNotJudged if the Python front end merged tokens; the Rust front end may."""
+    if missed := not_judged(cell for cell in cells if cell.frontend == "python"):
+        raise AnswersNotJudged(
+            f"answers that were not judged, since the harness could not deliver them: {len(missed)}, the "
+            f"first: {missed[0]}",
+            hint="run `vllm-harness regression` again; if an answer is never judged, report it with the run",
+        )
 
 
 class RegressionRun:

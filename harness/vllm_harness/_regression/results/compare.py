@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import yaml
 from pydantic import ValidationError
 
 from vllm_harness._errors import UsageError
-from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField, same_in_process
+from vllm_harness._exchange.delivery import Chunking, Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
 CaseKey = tuple[str, Group, str]
@@ -44,18 +44,6 @@ class CaseChange:
         )
 
 
-@dataclass(frozen=True)
-class EngineDifference:
-    """A case that a server answers differently from parsers in process, with the mismatches of both."""
-
-    environment: str
-    family: str
-    case: str
-    delivery: Delivery
-    in_process: tuple[Mismatch, ...]
-    http: tuple[Mismatch, ...]
-
-
 class Baseline(StrictModel):
     """The known mismatches of a run.
 
@@ -82,39 +70,15 @@ class Baseline(StrictModel):
 
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
     """Returns the cases that ran in both runs with different mismatches."""
-    return _changes(_by_case(before), _by_case(after))
-
-
-def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
-    """Compares the engines case by case; returns the number of compared answers, and the differences."""
-    by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
-    for cell in cells:
-        by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
-    compared = 0
-    differences: list[EngineDifference] = []
-    for key in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
-        served, parsed = by_engine["http"][key], by_engine["in-process"][key]
-        for name in served.cases.keys() & parsed.cases.keys():
-            compared += len(served.cases[name].digests)
-            differences += _case_differences(served, name, served.cases[name], parsed.cases[name])
-    return compared, differences
-
-
-def _case_differences(
-    cell: Cell, name: str, served: CaseResult, parsed: CaseResult
-) -> Iterator[EngineDifference]:
-    for delivery, digest in served.digests.items():
-        equivalents = same_in_process(delivery)
-        if digest not in map(parsed.digests.get, equivalents):
-            in_process = parsed.mismatches.get(equivalents[0], ())
-            http = served.mismatches.get(delivery, ())
-            yield EngineDifference(cell.environment, cell.family, name, delivery, in_process, http)
+    old, new = list(before), list(after)
+    return _changes(_by_case(old), _by_case(new), _not_held([*old, *new]))
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
     """Returns the covered cases that differ from the baseline; cases it does not list count as passed."""
-    after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
-    return _changes({key: baseline.of(key) for key in after}, after)
+    covered = [cell for cell in cells if baseline.covers_cell(cell)]
+    after = _by_case(covered)
+    return _changes({key: baseline.of(key) for key in after}, after, _not_held(covered))
 
 
 def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
@@ -123,17 +87,31 @@ def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
     for cell in cells:
         by_case[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
         for name, case in cell.cases.items():
-            if case.verdict is not CaseVerdict.LEFT_OUT:
+            if case.is_judged:
                 by_case[cell.family, cell.group, name] = case.mismatches
     return by_case
 
 
-def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMismatches]) -> list[CaseChange]:
-    return [
-        CaseChange(*key, before[key], after[key])
-        for key in sorted(before.keys() & after.keys())
-        if before[key] != after[key]
-    ]
+def _not_held(cells: Iterable[Cell]) -> set[tuple[CaseKey, Delivery]]:
+    return {
+        ((cell.family, cell.group, name), delivery)
+        for cell in cells
+        for name, case in cell.cases.items()
+        for delivery in case.not_held
+    }
+
+
+def _changes(
+    before: dict[CaseKey, CaseMismatches],
+    after: dict[CaseKey, CaseMismatches],
+    not_held: set[tuple[CaseKey, Delivery]],
+) -> list[CaseChange]:
+    """Returns the cases that differ in a delivery that was judged in both runs."""
+    compared = []
+    for key in sorted(before.keys() & after.keys()):
+        both = ({d: m for d, m in run[key].items() if (key, d) not in not_held} for run in (before, after))
+        compared.append(CaseChange(*key, *both))
+    return [change for change in compared if change.before != change.after]
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:

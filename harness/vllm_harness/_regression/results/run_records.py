@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from vllm_harness._regression.results.cells import CaseResult, Cell
+from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
 from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, failure_in
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord, case_outcome
+from vllm_harness._scripted.families import title_of
 
 
 def target_of(cell: Cell) -> TargetRecord:
     """Returns the target record for a family's parsers on one vLLM; the engine is recorded as the lane."""
     return TargetRecord(
         id=f"{cell.family}/{cell.environment}/{cell.engine}",
-        title=cell.family,
+        title=title_of(cell.family),
         family=cell.family,
         lane=cell.engine,
         vllm=cell.environment.removesuffix(f"+{cell.frontend}"),
@@ -41,15 +42,20 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
         )
     for name, result in cell.cases.items():
         findings = tuple(_findings(cell, name, result, known))
+        not_held = (f"{delivery} was not judged: {why}" for delivery, why in result.not_held.items())
         first = next((finding for finding in findings if finding.counts), None) or next(iter(findings), None)
         yield CaseRecord(
-            id=name,
+            id=f"{cell.group}: {name}",
             target=target,
             group=cell.group,
             title=f"{name} ({result.topic})",
-            outcome=case_outcome(findings, skipped=bool(result.left_out)),
+            outcome=case_outcome(
+                findings,
+                skipped=bool(result.left_out),
+                not_judged=result.verdict is CaseVerdict.NOT_JUDGED,
+            ),
             defects=tuple(dict.fromkeys(finding.known for finding in findings if finding.known)),
-            reason=result.left_out or (first.message if first else ""),
+            reason=result.left_out or (first.message if first else "; ".join(not_held)),
             details=f"the model generates: {result.text}" if findings else "",
             findings=findings,
         )

@@ -110,12 +110,15 @@ class Failure:
     def alternatives(self) -> Iterator[Failure]:
         """The failure, and equivalent failures in other deliveries and groups.
 
-        A failure over HTTP in chunks of several tokens is equivalent to one with random cuts. An error while
-        the cost of an answer is measured is equivalent to the same error in the canonical cases.
+        A failure over HTTP in chunks of several tokens is equivalent to one with random cuts, and one in two
+        chunks to one with every cut. An error while the cost of an answer is measured is equivalent to the
+        same error in the canonical cases.
         """
         yield self
-        if self.delivery.api is not None and self.delivery.tokens > 1:
+        if self.delivery.api is not None and (self.delivery.tokens > 1 or self.delivery.cuts):
             yield replace(self, delivery=Delivery(Chunking.RANDOM_CUTS))
+        if self.delivery.api is not None and len(self.delivery.cuts) == 1:
+            yield replace(self, delivery=Delivery(Chunking.EVERY_CUT))
         if self.group == "cost" and self.mismatch.code is MismatchCode.ERROR:
             yield from replace(self, group="canonical").alternatives
 

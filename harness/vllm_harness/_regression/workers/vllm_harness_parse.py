@@ -6,6 +6,7 @@ object per answer, and an empty line after the answers to each line of input. Th
 parsers as vLLM's chat endpoint does, in vLLM 0.24 to 0.33.
 """
 
+import inspect
 import json
 import os
 import random
@@ -202,6 +203,10 @@ class _Refused(Exception):
     """The request's grammar refuses the text."""
 
 
+class NotDriven(Exception):
+    """This script cannot call vLLM's parsers; the name of the class is the error's code."""
+
+
 class _Family:
     """The parsers of one family; new parser objects are made for each answer."""
 
@@ -228,6 +233,11 @@ class _Family:
             model_name="m",
             **({"is_harmony": True} if family["harmony"] else {}),
         )
+        try:
+            called = inspect.signature(self.parser_class.parse)
+            called.bind(None, "", None, enable_auto_tools=True, model_output_token_ids=[])
+        except (AttributeError, TypeError) as error:
+            raise NotDriven(str(error)) from error
 
     @cached_property
     def _compiler(self) -> xgrammar.GrammarCompiler:

@@ -11,7 +11,7 @@ from vllm_harness._runs.report.run import RecordedRun
 
 _GOOD = (Outcome.PASSED,)
 _BAD = (Outcome.FINDING, Outcome.KNOWN)
-_DID_NOT_RUN = (Outcome.SKIPPED, Outcome.CANCELLED)
+_DID_NOT_RUN = (Outcome.SKIPPED, Outcome.CANCELLED, Outcome.NOT_JUDGED)
 
 
 class OutcomeChange(StrEnum):

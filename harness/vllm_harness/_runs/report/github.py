@@ -29,6 +29,8 @@ def _commands(run: RecordedRun) -> Iterator[str]:
         yield workflow_command("notice", f"{len(failed) - SHOWN} more cases with findings; see the report")
     if known := len(run.of(Outcome.KNOWN)):
         yield workflow_command("notice", f"cases that fail only by known defects: {known}")
+    if not_judged := len(run.of(Outcome.NOT_JUDGED)):
+        yield workflow_command("warning", f"cases that were not judged: {not_judged}")
     if run.end is None:
         yield workflow_command("warning", "the run has no end: it was killed, or it is still running")
 

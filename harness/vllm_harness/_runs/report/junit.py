@@ -12,7 +12,11 @@ from vllm_harness._runs.records import CaseRecord, Outcome
 from vllm_harness._runs.report.run import RecordedRun, counts, duration_s
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, 2.2
-_SKIPPED = {Outcome.SKIPPED: "skipped", Outcome.KNOWN: "known defect"}
+_SKIPPED = {
+    Outcome.SKIPPED: "skipped",
+    Outcome.KNOWN: "known defect",
+    Outcome.NOT_JUDGED: "not judged",
+}
 
 
 def junit(run: RecordedRun) -> str:

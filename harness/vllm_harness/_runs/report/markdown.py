@@ -19,6 +19,7 @@ _HEADINGS = {
     Outcome.FINDING: "findings",
     Outcome.SKIPPED: "skipped",
     Outcome.CANCELLED: "cancelled",
+    Outcome.NOT_JUDGED: "not judged",
 }
 
 
@@ -81,9 +82,10 @@ def _defects(run: RecordedRun, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _skips(run: RecordedRun) -> Iterator[str]:
-    reasons = Counter(case.reason for case in run.of(Outcome.SKIPPED))
-    lines = [f"- {code_span(reason, _WIDTH)}: {number}" for reason, number in sorted(reasons.items())]
-    yield from _list(f"Skipped ({sum(reasons.values())})", lines)
+    for outcome, title in ((Outcome.SKIPPED, "Skipped"), (Outcome.NOT_JUDGED, "Not judged")):
+        reasons = Counter(case.reason for case in run.of(outcome))
+        lines = [f"- {code_span(reason, _WIDTH)}: {number}" for reason, number in sorted(reasons.items())]
+        yield from _list(f"{title} ({sum(reasons.values())})", lines)
 
 
 def _list(title: str, lines: Sequence[str]) -> Iterable[str]:

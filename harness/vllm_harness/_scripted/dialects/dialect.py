@@ -21,7 +21,7 @@ class Dialect:
 
     Attributes:
         name: the dialect's name, as models.yaml refers to it.
-        source: where the family's format is published.
+        source: where the family's format is published; `unverified` in front if no template shows it.
         render: turns a meaning into the raw text that follows the generation prompt, including the token
             that ends the turn; raises DialectError if the format cannot express it.
         render_constrained: the same under a grammar (structured output, required or named tools), which

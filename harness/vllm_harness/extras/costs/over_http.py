@@ -257,11 +257,7 @@ class _Measurer:
             yield answer.measured(partial(self._while_another_waits, measure))
 
     def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
-        """Measures the steps of one request's tasks.
-
-        A server that is behind its engine merges tokens, and takes fewer steps than there are tokens; its
-        time is then scaled to one step for each token.
-        """
+        """Measures the steps of one request's tasks; the chunks are those of the delivery under any load."""
         name = str(next(self._numbers))
         answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
         if answer.error is not None:
@@ -270,10 +266,7 @@ class _Measurer:
             steps = self._server.endpoint.get(STEPS_PATH + name, timeout=REQUEST_S).json()
         except requests.RequestException as error:
             return AnswerError(code=type(error).__name__, message=str(error))
-        merged = length.tokens / steps["count"] if growing.delivery.of_single_tokens else 1.0
-        return CostPoint(
-            size=length.size, cpu_s=steps["cpu_s"] * max(1.0, merged), longest_s=steps["longest_s"]
-        )
+        return CostPoint(size=length.size, cpu_s=steps["cpu_s"], longest_s=steps["longest_s"])
 
     def _by_process(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
         """Measures the whole process of the server during one request."""

@@ -26,8 +26,12 @@ from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
 
 AT_ONCE = 32
 _BY_CHANCE = {rules.GW116.code, rules.GW117.code}
-"""The codes of findings about timing, which a busy machine can cause; every try must have one to count."""
 _TRIES = 3
+"""How often a case with findings of `_BY_CHANCE` is repeated; every try must have one for them to count.
+
+GW116 compares times, and GW117 what a gateway sends: a busy machine can make a gateway merge deltas, although
+the scripted server behind it delivers exactly one token in each.
+"""
 _PROBE = GatewayCase(name="probe", user="Does the header arrive?", say="It arrives.")
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from vllm_harness._exchange.delivery import Delivery, DeliveryField
 from vllm_harness._files.strict import StrictModel
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.known_defects import ParserDefect, by_family, explaining_ids, failure_in
 from vllm_harness._regression.results.mismatches import MismatchField
 
@@ -120,11 +120,13 @@ class Parity(StrictModel):
         families: the counts of each family that was compared.
         classes: the classes of differences, by verdict, the most frequent first.
         not_served: the families that a front end does not serve, with the reason; they were not compared.
+        not_held: the number of answers that were not compared, since a front end merged tokens of them.
     """
 
     families: tuple[FamilyParity, ...]
     classes: tuple[DifferenceClass, ...]
     not_served: dict[str, str]
+    not_held: int = 0
 
     @property
     def answers(self) -> int:
@@ -158,6 +160,7 @@ def parity(
     rust_cells = {(cell.family, cell.group): cell for cell in rust}
     answers, not_served = dict[str, int](), dict(not_run or {})
     pairs: list[AnswerPair] = []
+    not_held: list[Delivery] = []
     for cell in python:
         other = rust_cells.get((cell.family, cell.group))
         if other is None:
@@ -168,13 +171,15 @@ def parity(
         answers.setdefault(cell.family, 0)
         for case in [name for name in cell.cases if name in other.cases]:
             both = cell.cases[case], other.cases[case]
-            if all(result.verdict is not CaseVerdict.LEFT_OUT for result in both):
+            not_held += [delivery for result in both for delivery in result.not_held]
+            if all(result.is_judged for result in both):
                 answers[cell.family] += min(result.deliveries for result in both)
                 pairs += _compared(families.get(cell.family, []), (cell, other), case)
     return Parity(
         families=tuple(_of_family(name, count, pairs) for name, count in answers.items()),
         classes=tuple(_classes(pairs)),
         not_served=not_served,
+        not_held=len(not_held),
     )
 
 
@@ -188,7 +193,8 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
     """The pairs of answers to a case, except for pairs of equal, right answers."""
     results = [cell.cases[name] for cell in cells]
     deliveries = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
-    for delivery in deliveries:
+    not_held = {each for result in results for each in result.not_held}
+    for delivery in (each for each in deliveries if each not in not_held):
         python, rust = (_side(known, cell, name, delivery) for cell in cells)
         same = len({result.digests.get(delivery) for result in results}) == 1
         if verdict := _verdict(python, rust, same=same):

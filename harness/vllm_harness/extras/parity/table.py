@@ -102,4 +102,5 @@ def _total(parity: Parity) -> str:
         f"\ncompared answers of each front end: {parity.answers} (families: {len(parity.families)}); "
         f"{'; '.join([f'same and right: {same}', *counts])}. classes of differences: {len(parity.classes)}; "
         f"answers without a known defect: {parity.unjudged}"
+        f"{f'; not compared, since tokens of them were merged: {parity.not_held}' if parity.not_held else ''}"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._regression.cases.case import CaseSet
 from vllm_harness._regression.engines.plan import Engine
-from vllm_harness._regression.results.cells import Cell, RegressionRun
+from vllm_harness._regression.results.cells import Cell, RegressionRun, raise_if_not_judged
 from vllm_harness._regression.run import run_batches, unfinished
 from vllm_harness.cli.counting import counted
 
@@ -32,12 +32,14 @@ def whole_cells(
         parallel: the number of interpreters at a time.
 
     Raises:
-        HarnessError: a cell could not be run; the others are kept.
+        HarnessError: a cell could not be run or judged; the others are kept.
     """
     batches = unfinished(run, [vllm], case_sets, engine=engine, parallel=parallel)
     with counted(title, sum(len(batch.case_sets) for batch in batches)) as advance:
         errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
     if errors:
         raise errors[0]
-    cells = (run.cell(vllm.name, engine, cases.family.name, cases.group) for cases in case_sets)
-    return [cell for cell in cells if cell is not None]
+    stored = (run.cell(vllm.name, engine, cases.family.name, cases.group) for cases in case_sets)
+    cells = [cell for cell in stored if cell is not None]
+    raise_if_not_judged(cells)
+    return cells

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.known_defects import (
     ParserDefect,
     by_family,
@@ -85,7 +85,7 @@ def _failures(cells: Iterable[Cell]) -> dict[tuple[str, Group, str], list[Failur
     by_case: dict[tuple[str, Group, str], list[Failure]] = {}
     for cell in cells:
         for name, case in cell.cases.items():
-            if case.verdict is not CaseVerdict.LEFT_OUT:
+            if case.is_judged:
                 by_case[cell.family, cell.group, name] = []
         for failure in failures_of(cell):
             by_case[failure.family, failure.group, failure.case].append(failure)

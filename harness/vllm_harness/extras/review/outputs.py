@@ -131,7 +131,9 @@ def write_records(review: Review, results: Sequence[PartResult], writer: RunWrit
         for cell in result.cells:
             writer.write(target_of(cell))
             for case in cases_of(cell, known):
-                failure = failures.pop((cell.family, cell.group, case.id), None)
+                failure = failures.pop(
+                    (cell.family, cell.group, case.id.removeprefix(f"{cell.group}: ")), None
+                )
                 writer.write(_judged(case, failure))
         for failure in failures.values():
             target = TargetRecord(id=failure.family, title=failure.family, vllm=review.head)
@@ -141,7 +143,6 @@ def write_records(review: Review, results: Sequence[PartResult], writer: RunWrit
 
 def _judged(case: CaseRecord, failure: ShownFailure | None) -> CaseRecord:
     """The record of a case; if the case did not regress, something explains each of its findings."""
-    case = case.model_copy(update={"id": f"{case.group}, {case.id}"})  # groups share names
     if failure:
         text = "\n".join(failure_lines(failure))
         return case.model_copy(update={"details": text, "outcome": Outcome.FINDING, "reason": failure.title})

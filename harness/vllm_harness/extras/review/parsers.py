@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._regression.cases.case import Group
-from vllm_harness._regression.results.cells import CaseVerdict, Cell
+from vllm_harness._regression.results.cells import Cell
 from vllm_harness._regression.results.compare import changes
 from vllm_harness._regression.results.known_defects import parser_defects
 from vllm_harness._regression.selection import Selection
@@ -133,10 +133,7 @@ class ParserPart:
 
 
 def _cases_in_both(before: Sequence[Cell], after: Sequence[Cell]) -> int:
-    ran = [
-        {name for name, case in cell.cases.items() if case.verdict is not CaseVerdict.LEFT_OUT}
-        for cell in (*before, *after)
-    ]
+    ran = [{name for name, case in cell.cases.items() if case.is_judged} for cell in (*before, *after)]
     return sum(len(old & new) for old, new in zip(ran[: len(before)], ran[len(before) :], strict=True))
 
 

@@ -230,8 +230,7 @@ def _add(
     for name, case in cell.cases.items():
         if case.verdict is CaseVerdict.LEFT_OUT:
             measured.left_out[name] = case.left_out or ""
-            continue
-        ran += 1
+        ran += case.is_judged
         for delivery in {**case.digests, **case.curves, **case.mismatches}:
             _judge(measured, cell, name, case, delivery, known)
     measured.groups[cell.group] = measured.groups.get(cell.group, 0) + ran

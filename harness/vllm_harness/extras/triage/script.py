@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pprint import pformat
-from typing import Any
+from typing import Any, Literal
 
 from vllm_harness._configuration.model_entries import Frontend, ModelEntry
 from vllm_harness._defects.entry import Defect
@@ -24,7 +24,9 @@ PLUGIN = "tool_parser.py"
 """The file name for a tool parser that is not part of vLLM."""
 HOW = """\
 It starts `vllm serve` with a model of two layers and dummy weights, uses a logits processor to make the
-model generate the necessary text, sends the requests, and prints the answers."""
+model generate the necessary text, sends the requests, and prints the answers.
+
+Exit code: 1 if an answer shows the defect, 0 if none does, 3 if that could not be decided."""
 CHAT_TEMPLATE = "--chat-template"
 FOLDER = "{folder}"
 WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -33,6 +35,20 @@ HARMONY_STOPS = ("<|return|>", "<|call|>")
 Pieces = list[str | int | list[tuple[str, int]]]
 """The model's output in separately tokenized pieces: strings, token ids, or strings with repeat counts."""
 _FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ScriptVerdict:
+    """How a script judges the answers; by default it does not.
+
+    Attributes:
+        right, wrong: JMESPath conditions of a right and of a wrong answer; empty if there are none.
+        means: the reasoning, text and calls of a right answer; `the same` for those of the first answer.
+    """
+
+    right: str = ""
+    wrong: str = ""
+    means: Mapping[str, Any] | Literal["the same"] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,8 @@ class ServerScript:
         files: the files to write, by path, as JSON or text; the model is in the folder `model`.
         tokenizer: the hub id of the tokenizer; empty if the tokenizer is among the files.
         steps: the requests, each with the pieces of every generation under `say`.
+        verdict: how the script judges the answers.
+        rounds: how often it sends all requests.
     """
 
     flags: tuple[str, ...]
@@ -52,6 +70,8 @@ class ServerScript:
     files: Mapping[str, Any]
     tokenizer: str
     steps: Sequence[Mapping[str, Any]]
+    verdict: ScriptVerdict = ScriptVerdict()
+    rounds: int = 1
 
 
 def script_of(defect: Defect, script: ServerScript) -> str:
@@ -61,6 +81,10 @@ def script_of(defect: Defect, script: ServerScript) -> str:
         "ENV": dict(script.env),
         "FILES": dict(script.files),
         "STEPS": list(script.steps),
+        "RIGHT": script.verdict.right,
+        "WRONG": script.verdict.wrong,
+        "MEANS": script.verdict.means,
+        "ROUNDS": script.rounds,
         "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
     }
     return filled_template(STANDALONE / "reproduce.py", defect, HOW, constants, script.tokenizer)

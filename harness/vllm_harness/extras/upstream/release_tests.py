@@ -46,7 +46,7 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
     Raises:
         UsageError: env/upstream.yaml does not pin that release.
         ChecksumError: the source distribution does not have the pinned hash.
-        InstallError: the source distribution cannot be downloaded.
+        SourceUnavailableError: the source distribution cannot be downloaded.
     """
     pins = releases()
     if version not in pins:

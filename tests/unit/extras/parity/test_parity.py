@@ -81,6 +81,16 @@ def test_equal_right_answers() -> None:
     assert compared(answer("a"), answer("a")) == Parity(families=(same,), classes=(), not_served={})
 
 
+@pytest.mark.parametrize("python", [answer("a"), answer("a", "call_lost")])
+def test_merged_answers_are_not_compared(python: CaseResult) -> None:
+    fields = {"topic": "calls", "not_held": {"chat:whole": "vLLM took [2]"}}
+    merged, partly = (CaseResult.model_validate({**fields, "deliveries": count}) for count in (0, 1))
+    for rust in (merged, partly):
+        result = compared(python, rust)
+        assert (result.classes, result.not_held, result.unjudged) == ((), 1, 0)
+    assert compared(python, merged).answers == 0
+
+
 def test_class_of_differences() -> None:
     python = {
         "long": answer("a", text="a long text"),

@@ -17,6 +17,10 @@ from vllm_harness._defects.repro.reproducer import checked, is_reproducible, rep
 from vllm_harness._defects.repro.steps import filled
 from vllm_harness._defects.repro.verdict import Measured, Reproduction
 from vllm_harness._errors import UsageError
+from vllm_harness._protocol.conversation.exchange import accumulate
+from vllm_harness._protocol.core.events import Json
+from vllm_harness._protocol.samples import SAMPLES, Sample
+from vllm_harness._regression.engines.answer import CaseAnswer
 from vllm_harness._regression.results.cells import Cell, RegressionRun
 from vllm_harness.extras.triage.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.extras.triage.export import export
@@ -57,6 +61,9 @@ def test_a_script_is_complete(defect: Defect) -> None:
     assert all(step["path"].startswith("/") for step in values["STEPS"])
     assert "model/config.json" in values["FILES"]
     assert "--logits-processors" in values["FLAGS"]
+    assert (values["RIGHT"], values["WRONG"]) == (
+        (defect.repro.expected, defect.repro.actual) if defect.repro else ("", "")
+    )
 
 
 def test_a_script_fills_in_earlier_answers_as_the_harness_does() -> None:
@@ -66,6 +73,86 @@ def test_a_script_fills_in_earlier_answers_as_the_harness_does() -> None:
         "all": ["{steps[0].body.output[0]}", "a {b} c", 1, "/{steps[0].body.id}/x"],
     }
     assert reproduce.filled(value, answers) == filled(value, answers)  # type: ignore[no-untyped-call]
+
+
+STREAMS = [sample for sample in SAMPLES.values() if sample.kind in ("responses", "chat", "messages")]
+
+
+def meaning_by_script(body: Json, events: list[Json] | None = None) -> Any:
+    answer = {"status": 200, "body": body} if events is None else {"status": 200, "events": events}
+    if events is not None:
+        answer["stream"] = reproduce.added_up(events)  # type: ignore[no-untyped-call]
+    return reproduce.meaning_of(answer)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("sample", STREAMS, ids=[name for name, each in SAMPLES.items() if each in STREAMS])
+def test_a_script_adds_up_a_stream_as_the_harness_does(sample: Sample) -> None:
+    events = [event for event in sample.build() if isinstance(event, dict)]
+    body = accumulate(events).body
+    assert meaning_by_script({}, events) == meaning_by_script(body)
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict"), [("Hello.", False), (" Hello.\n", False), ("Hell", True), ("", True)]
+)
+def test_a_script_judges_what_an_answer_means(content: str, verdict: bool) -> None:
+    means = {"reasoning": "", "text": "Hello.", "calls": []}
+    bodies = [
+        {"status": 200, "body": {"choices": [{"message": {"content": text}}]}} for text in ("Hello.", content)
+    ]
+    for expected in (means, "the same"):
+        assert reproduce.verdict(bodies, "", "", expected) is verdict  # type: ignore[no-untyped-call]
+
+
+def test_a_script_judges_by_the_conditions_of_the_entry() -> None:
+    def verdict(status: int) -> object:
+        conditions = "status == `200` && steps[0].status == `200`", "status == `500`"
+        return reproduce.verdict([{"status": 200}, {"status": status}], *conditions, None)  # type: ignore[no-untyped-call]
+
+    assert [verdict(status) for status in (200, 500, 404)] == [False, True, None]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [([False], 0), ([None], 3), ([True], 1), ([False, True, None], 1), ([False, None], 0)],
+)
+def test_the_exit_code_of_a_script(
+    verdicts: list[bool | None], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.conclusion(verdicts) == code  # type: ignore[no-untyped-call]
+    counted = f"SHOWS in {verdicts.count(True)} of {len(verdicts)} rounds"
+    assert (counted in capsys.readouterr().out) == (code != 3)
+
+
+def case_of(meaning: str | None) -> tuple[ServedCase, Reproduction]:
+    """A parser's defect with a wrong streamed answer, in a case with an expected meaning or without one."""
+    served = next(
+        found
+        for defect in REQUESTED
+        if isinstance(found := reproducer_of(defect), ServedCase)
+        and bool(found.cases[0].expected.meaning) == (meaning is not None)
+        and found.deliveries[-1].is_streamed
+        and not found.cases[0].expected.refused
+    )
+    place = {"family": served.family.name, "case": served.cases[0].name}
+    answers = [
+        CaseAnswer(**place, delivery=delivery, content="Wrong." if delivery.is_streamed else "Right.")
+        for delivery in served.deliveries
+    ]
+    documents = [each.model_dump(mode="json", exclude_defaults=True) for each in answers]
+    code = served.deliveries[-1].code
+    return served, Reproduction("reproduced", case=place["case"], delivery=code, answers=documents)
+
+
+@pytest.mark.parametrize("meaning", ["expected", None])
+def test_a_script_of_a_streamed_case_says_how_often_it_shows(meaning: str | None) -> None:
+    served, reproduction = case_of(meaning)
+    values = constants_of(files_of(served, reproduction, "release vllm 0.32.0").script)
+    assert values["ROUNDS"] == 20
+    if meaning is None:
+        assert values["MEANS"] == "the same"
+    else:
+        assert values["MEANS"].keys() == {"reasoning", "text", "calls"}
 
 
 def test_a_report_has_requests_and_answers() -> None:

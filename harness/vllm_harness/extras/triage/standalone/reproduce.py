@@ -11,42 +11,88 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+try:
+    import jmespath
+except ImportError:
+    jmespath = None
+
 PORT = int(os.environ.get("PORT", "8731"))
-TRIES = 20
+PAUSE_S = 0.5
 URL = f"http://127.0.0.1:{PORT}"
 
 
 def main():
+    """Exits with 1 if the defect shows in a round, with 0 if it shows in none, and with 3 if that is unknown."""
+    verdicts = []
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         write_files(Path(folder))
         server = start(Path(folder))
         try:
             wait_until_healthy(server, Path(folder))
-            answers = [{} for _ in STEPS]
-            waiting, costs = [], []
-            for number, step in enumerate(STEPS):
-                if step.get("meanwhile"):
-                    sending = threading.Thread(target=answer_to, args=(number, answers, Path(folder)))
-                    sending.start()
-                    waiting.append(sending)
-                    time.sleep(1)
-                elif "tokens" in step:
-                    before = cpu_s(server)
-                    answer_to(number, answers, Path(folder))
-                    costs.append((step["tokens"], cpu_s(server) - before))
-                    show_cost(costs, answers[number])
-                else:
-                    answer_to(number, answers, Path(folder))
-            for sending in waiting:
-                sending.join()
-            for step, answer in zip(STEPS, answers, strict=True):
-                if "tokens" not in step:
-                    show(step, answer)
+            for number in range(ROUNDS):
+                answers = round_of(server, Path(folder))
+                for step, answer in zip(STEPS, answers, strict=True):
+                    if number == 0 and "tokens" not in step:
+                        show(step, answer)
+                verdicts.append(verdict(answers, RIGHT, WRONG, MEANS))
         finally:
             stop(server)
     print("\nEXPECTED: " + EXPECTED)
     print("ACTUAL:   " + ACTUAL)
+    return conclusion(verdicts)
+
+
+def round_of(server, folder):
+    """Sends all requests once, and returns the answers."""
+    answers = [{} for _ in STEPS]
+    waiting, costs = [], []
+    for number, step in enumerate(STEPS):
+        if step.get("meanwhile"):
+            sending = threading.Thread(target=answer_to, args=(number, answers, folder))
+            sending.start()
+            waiting.append(sending)
+            time.sleep(1)
+        elif "tokens" in step:
+            before = cpu_s(server)
+            answer_to(number, answers, folder)
+            costs.append((step["tokens"], cpu_s(server) - before))
+            show_cost(costs, answers[number])
+        else:
+            answer_to(number, answers, folder)
+    for sending in waiting:
+        sending.join()
     return answers
+
+
+def verdict(answers, right, wrong, means):
+    """Whether the answers of a round show the defect; None if they do not say.
+
+    `right` and `wrong` are JMESPath conditions over the last answer. `means` is what the last answer should
+    mean; if it is "the same", that is what the first answer means.
+    """
+    if wrong:
+        if jmespath is None:
+            return None
+        whole = {**answers[-1], "steps": answers}
+        shows, is_right = (holds(condition, whole) for condition in (wrong, right))
+        return shows if shows or is_right else None
+    if not means or 400 <= answers[-1].get("status", 0) < 500:
+        return None
+    expected = meaning_of(answers[0]) if means == "the same" else means
+    return meaning_of(answers[-1]) != expected
+
+
+def conclusion(verdicts):
+    """Prints how often the defect shows, and returns the exit code."""
+    shown, unknown = verdicts.count(True), verdicts.count(None)
+    if unknown == len(verdicts):
+        missing = "" if jmespath else " (with the package jmespath, this script may judge them)"
+        print("NOT JUDGED: compare the answers with EXPECTED and ACTUAL" + missing)
+        return 3
+    print(f"THE DEFECT SHOWS in {shown} of {len(verdicts)} rounds")
+    if len(verdicts) > 1:
+        print("In each round the server may divide the answer into other chunks: it merges tokens while it is busy.")
+    return 1 if shown else 0
 
 
 def write_files(folder):
@@ -89,7 +135,8 @@ def wait_until_healthy(server, folder):
     while True:
         if server.poll() is not None:
             print((folder / "server.log").read_text(errors="replace")[-8000:])
-            sys.exit("the server exited before it was healthy; see its log above")
+            print("the server exited before it was healthy; see its log above")
+            sys.exit(3)
         try:
             if urllib.request.urlopen(URL + "/health", timeout=5).status == 200:
                 return
@@ -116,13 +163,12 @@ def answer_to(number, answers, folder):
     step = STEPS[number]
     turns = [[token for piece in pieces for token in ids_of(piece)] for pieces in step["say"]]
     says = folder / "says.json"
-    says.with_suffix(".new").write_text(json.dumps({"step": number, "turns": turns}))
+    says.with_suffix(".new").write_text(json.dumps({"step": time.monotonic_ns(), "turns": turns}))
     says.with_suffix(".new").rename(says)
     answers[number] = send(step, answers)
-    for _ in range(TRIES if step.get("until") else 0):
-        if holds(step["until"], answers[number]):
-            break
-        time.sleep(0.5)
+    ends = time.monotonic() + step.get("limit_s", 30)
+    while step.get("until") and not holds(step["until"], answers[number]) and time.monotonic() < ends:
+        time.sleep(PAUSE_S)
         answers[number] = send(step, answers)
 
 
@@ -171,7 +217,8 @@ def read(sent, hang_up_after=None, limit_s=60):
     text = b"".join(lines).decode("utf-8", "replace")
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
         data = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
-        return {**result, "events": [json.loads(each) for each in data if each != "[DONE]"]}
+        events = [json.loads(each) for each in data if each != "[DONE]"]
+        return {**result, "events": events, "stream": added_up(events)}
     try:
         return {**result, "body": json.loads(text)}
     except ValueError:
@@ -193,23 +240,131 @@ def filled(value, answers):
 
 
 def part(path, answers):
-    try:
-        import jmespath
-
+    if jmespath is not None:
         return jmespath.search(path, {"steps": answers})
-    except ImportError:
-        value = {"steps": answers}
-        for name, index in re.findall(r"(\w+)|\[(-?\d+)\]", path):
-            value = value[name] if name else value[int(index)]
-        return value
+    value = {"steps": answers}
+    for name, index in re.findall(r"(\w+)|\[(-?\d+)\]", path):
+        value = value[name] if name else value[int(index)]
+    return value
 
 
 def holds(condition, answer):
     try:
-        import jmespath
-    except ImportError:
+        return jmespath is not None and jmespath.search(condition, answer) is True
+    except jmespath.exceptions.JMESPathTypeError:
         return False
-    return jmespath.search(condition, answer) is True
+
+
+def added_up(events):
+    """The body that the deltas of a stream add up to, as far as the verdict looks at it."""
+    if any("choices" in event for event in events):
+        return added_up_chat(events)
+    responses = any("response" in event or "output_index" in event for event in events)
+    return added_up_response(events) if responses else added_up_message(events)
+
+
+def added_up_chat(events):
+    body, choices = {}, {}
+    for event in events:
+        body.update({key: value for key, value in event.items() if key != "choices" and value is not None})
+        for each in event.get("choices") or ():
+            choice = choices.setdefault(each["index"], {"index": each["index"], "message": {}})
+            choice.update({k: v for k, v in each.items() if k not in ("delta", "index")})
+            message, delta = choice["message"], each.get("delta") or {}
+            for key, value in delta.items():
+                if key == "tool_calls":
+                    for call in value or ():
+                        add_call(message.setdefault("tool_calls", {}), call)
+                elif key == "role" or value is None:
+                    message.setdefault(key, value)
+                else:
+                    message[key] = (message.get(key) or "") + value
+    for choice in choices.values():
+        if calls := choice["message"].get("tool_calls"):
+            choice["message"]["tool_calls"] = [call for _, call in sorted(calls.items())]
+    return {**body, "choices": [choice for _, choice in sorted(choices.items())]}
+
+
+def add_call(calls, piece):
+    call = calls.setdefault(piece["index"], {"id": piece.get("id"), "function": {}})
+    function = piece.get("function") or {}
+    if function.get("name"):
+        call["function"].setdefault("name", function["name"])
+    if function.get("arguments") is not None:
+        call["function"]["arguments"] = call["function"].get("arguments", "") + function["arguments"]
+
+
+def added_up_response(events):
+    body, items, texts = {}, {}, {}
+    for event in events:
+        body.update(event.get("response") or {})
+        index = event.get("output_index")
+        if index is not None:
+            items.setdefault(index, {}).update(event.get("item") or {})
+        if isinstance(event.get("delta"), str):
+            key = index, event["type"].split(".")[1]
+            texts[key] = texts.get(key, "") + event["delta"]
+    for index, item in items.items():
+        if item.get("type") == "function_call":
+            item["arguments"] = texts.get((index, "function_call_arguments"), "")
+        elif item.get("type") in ("message", "reasoning"):
+            kind = "output_text" if item["type"] == "message" else "reasoning_text"
+            item["content"] = [{"type": kind, "text": texts.get((index, kind), "")}]
+    return {**body, "output": [item for _, item in sorted(items.items())]}
+
+
+def added_up_message(events):
+    body, blocks, texts = {}, {}, {}
+    for event in events:
+        body.update(event.get("message") or {})
+        index, delta = event.get("index"), event.get("delta") or {}
+        if index is None:
+            body.update(delta)
+            continue
+        blocks.setdefault(index, {}).update(event.get("content_block") or {})
+        piece = delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+        texts[index] = texts.get(index, "") + piece
+    for index, block in blocks.items():
+        if block.get("type") == "tool_use":
+            block["input"] = value_of(texts[index] or "{}")
+        else:
+            block["thinking" if block.get("type") == "thinking" else "text"] = texts[index]
+    return {**body, "content": [block for _, block in sorted(blocks.items())]}
+
+
+def meaning_of(answer):
+    """The reasoning, text and calls of an answer over any API, without the white space around texts."""
+    body = answer.get("stream") or answer.get("body") or {}
+    reasoning, text, calls = [], [], []
+    for choice in body.get("choices") or ():
+        message = choice["message"]
+        reasoning.append(message.get("reasoning") or message.get("reasoning_content") or "")
+        text.append(message.get("content") or "")
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        calls += [[each.get("name"), value_of(each.get("arguments"))] for each in functions]
+    for item in body.get("output") or ():
+        if item["type"] == "function_call":
+            calls.append([item.get("name"), value_of(item.get("arguments"))])
+        else:
+            texts = reasoning if item["type"] == "reasoning" else text
+            texts += [part.get("text") or "" for part in item.get("content") or ()]
+    for block in body.get("content") or ():
+        if block["type"] == "tool_use":
+            calls.append([block.get("name"), block.get("input")])
+        else:
+            reasoning.append(block.get("thinking") or "")
+            text.append(block.get("text") or "")
+    broken = answer.get("broken") or body.get("error") or any("error" in each for each in answer.get("events", ()))
+    if broken or answer.get("status") != 200:
+        return {"error": True}
+    return {"reasoning": "".join(reasoning).strip(), "text": "".join(text).strip(), "calls": calls}
+
+
+def value_of(arguments):
+    try:
+        return json.loads(arguments or "")
+    except ValueError:
+        return arguments
 
 
 def show(step, answer):
@@ -221,4 +376,4 @@ def show(step, answer):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """A logits processor of vLLM that allows only the next token of a given text.
 
-The variable REPRODUCE_SAYS names a file with the texts: `{"step": 0, "turns": [[token ids], ...]}`; the generations
-of a step take the turns in order.
+The variable REPRODUCE_SAYS names a file with the texts: `{"step": 7, "turns": [[token ids], ...]}`; the generations
+of a step, which has a number of its own each time that it is sent, take the turns in order.
 """
 
 import json

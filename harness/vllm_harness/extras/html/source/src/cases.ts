@@ -4,7 +4,7 @@ import type { Index, Outcome, RunIndex, Target } from "./data";
 
 export type Change = "worse" | "better" | "other" | "new" | "gone" | "same";
 
-export const OUTCOMES: Outcome[] = ["finding", "known", "passed", "skipped", "cancelled"];
+export const OUTCOMES: Outcome[] = ["finding", "known", "passed", "skipped", "cancelled", "not_judged"];
 export const CHANGES: Change[] = ["worse", "better", "other", "new", "gone", "same"];
 
 export const WORD: Record<Outcome | Change, string> = {
@@ -13,6 +13,7 @@ export const WORD: Record<Outcome | Change, string> = {
   passed: "passed",
   skipped: "skipped",
   cancelled: "cancelled",
+  not_judged: "not judged",
   worse: "worse",
   better: "better",
   other: "different",
@@ -79,7 +80,7 @@ export function casesOf(run: RunIndex, number: number, outcomes: Outcome[]): Cas
 }
 
 const BAD: Outcome[] = ["finding", "known"];
-const DID_NOT_RUN: Outcome[] = ["skipped", "cancelled"];
+const DID_NOT_RUN: Outcome[] = ["skipped", "cancelled", "not_judged"];
 
 /** How a case changed, as `vllm-harness compare` judges it. */
 export function changeOf(before: Case | null, now: Case | null): Change {
@@ -197,7 +198,7 @@ export const ALL = "\u0000";
 export const cellKey = (row: string, group: string): string => `${row}\n${group}`;
 
 const emptyCell = (): Cell => ({
-  counts: { finding: 0, known: 0, passed: 0, skipped: 0, cancelled: 0 },
+  counts: { finding: 0, known: 0, passed: 0, skipped: 0, cancelled: 0, not_judged: 0 },
   changes: { worse: 0, better: 0, other: 0, new: 0, gone: 0, same: 0 },
   total: 0,
   worst: null,

@@ -1,6 +1,6 @@
 // The data of the page, which Python writes (contents.py), and its unpacking.
 
-export type Outcome = "passed" | "known" | "finding" | "skipped" | "cancelled";
+export type Outcome = "passed" | "known" | "finding" | "skipped" | "cancelled" | "not_judged";
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 export interface Target {

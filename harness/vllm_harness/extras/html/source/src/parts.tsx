@@ -13,6 +13,7 @@ export const SIGN: Record<Outcome | Change, string> = {
   passed: "✓",
   skipped: "–",
   cancelled: "◌",
+  not_judged: "?",
   worse: "▼",
   better: "▲",
   other: "≠",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from vllm_harness._environments.spec import Environment
+from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._exchange.delivery import Chunking, Delivery, deliveries
 from vllm_harness._files.plain_yaml import plain_yaml
 from vllm_harness._files.temporary import temporary_folder
@@ -18,10 +21,16 @@ from vllm_harness._regression.cases.groups import GenerationPlan, generated_case
 from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.cases.properties import GeneratedMeaning, failure_kinds
 from vllm_harness._regression.engines.in_process import Parse, parse_session
+from vllm_harness._regression.results.cells import RegressionRun
 from vllm_harness._regression.results.judge import judge
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._regression.run import LIMIT_S, shares
+from vllm_harness._regression.selection import Selection
 from vllm_harness._scripted.families import Family
+from vllm_harness._terminal.tables import show_table
+from vllm_harness.cli.counting import counted
+from vllm_harness.cli.regression_options import console
+from vllm_harness.cli.regression_table import show_titles
 
 OWN_CUTS = Delivery(Chunking.CUT_AT)
 """Represents the delivery with a meaning's own cuts, so that failures of one kind may have other cuts."""
@@ -41,6 +50,26 @@ class SmallestFailure:
     delivery: Delivery
     mismatch: Mismatch
     file: Path
+
+
+def search_run(
+    run: RegressionRun, environments: Sequence[VllmUnderTest], selection: Selection, parallel: int
+) -> list[SmallestFailure]:
+    """Searches for a run's smallest failures; stores them beside the cells, and prints them."""
+    generation, families = selection.generation, selection.families
+    failures: list[SmallestFailure] = []
+    with counted("families searched", len(environments) * len(families)) as advance:
+        for vllm in environments:
+            failures += search(
+                vllm.environment,
+                families,
+                generation,
+                run.folder_of(vllm.name) / f"found-{generation.budget}-{generation.seed}",
+                parallel=parallel,
+                done=lambda _: advance(),
+            )
+    show_smallest_failures(console, failures, run.folder)
+    return failures
 
 
 def search(
@@ -147,3 +176,22 @@ def read_failures(family: Family, folder: Path) -> Iterator[SmallestFailure]:
     for file in sorted(folder.iterdir(), key=lambda path: int(path.stem)):
         (case,) = load_meanings(file).cases
         yield SmallestFailure(family.name, case.deliveries[0], Mismatch.parse(case.name), file)
+
+
+def show_smallest_failures(console: Console, failures: Sequence[SmallestFailure], folder: Path) -> None:
+    """Prints the failures that a search found, with the paths of their files in the run folder."""
+    if not failures:
+        return
+    rows = [
+        (
+            failure.family,
+            failure.delivery.code,
+            str(failure.mismatch),
+            str(failure.file.relative_to(folder)),
+        )
+        for failure in failures
+    ]
+    show_table(console, ("family", "delivery", "mismatch", "file"), rows)
+    show_titles(console, (failure.mismatch for failure in failures))
+    console.print("these are the smallest failures of each kind; to run such a file:")
+    console.print("  --parsers FAMILY --cases canonical --meanings FILE")

@@ -1,0 +1,1 @@
+"""The extra that holds dialects and servers to the chat templates of vendors."""
