@@ -53,7 +53,10 @@ def _lines(review: Review) -> Iterator[str]:
     ):
         yield from _named(title, named)
     if review.otherwise:
-        yield from _folded("wrong before and after, with other answers: ", few(review.otherwise, 6))
+        yield "wrong before and after, with other answers:"
+        yield from (f"  {case}" for case in review.otherwise[:MOST_KINDS])
+        if more := len(review.otherwise[MOST_KINDS:]):
+            yield f"  and {more} more"
     if review.flaky:
         yield "flaky (wrong once, right when it ran again by itself):"
         yield from (f"  {case}" for case in review.flaky)

@@ -53,7 +53,7 @@ def test_wrong_answers_that_change_are_named() -> None:
     made = review()
     part = made.parts[0].model_copy(update={"otherwise": ("hermes, malformed, no end",)})
     shown = review_text(made.model_copy(update={"parts": (part,)}))
-    assert "with other answers: hermes, malformed, no end" in shown.replace("\n  ", " ")
+    assert "with other answers:\n  hermes, malformed, no end\n" in shown
     assert shown.splitlines()[-1] == (
         "verdict: fixed (0 regressed, 2 fixed, 297 unchanged, 1 wrong in another way, 1 not run)"
     )
