@@ -1,4 +1,4 @@
-"""Generated meanings, and the files that store their failures."""
+"""Generated meanings, and how those that fail are shrunk."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness._environments.spec import Environment
 from vllm_harness._errors import UsageError
 from vllm_harness._exchange.delivery import Delivery
-from vllm_harness._regression.cases.groups import GenerationPlan
-from vllm_harness._regression.cases.meanings import load_meanings, renderable
+from vllm_harness._regression.cases.meanings import load_meanings
 from vllm_harness._regression.cases.properties import MOST, GeneratedMeaning, failure_kinds, generate
 from vllm_harness._regression.results.mismatches import Mismatch
 from vllm_harness._scripted.families import load_families
-from vllm_harness.extras.triage.search import OWN_CUTS, FailureKind, read_failures, write_failures
 
 HERMES = load_families()["hermes"]
 WHOLE = Delivery.parse("whole")
 CALL_LOST, TEXT_LOST = Mismatch.parse("call_lost"), Mismatch.parse("text_lost")
-VLLM = Environment("release", Path("python"), "3.12", "0.0.0", "cpu", None)
+FailureKind = tuple[Delivery, Mismatch]
 
 
 @pytest.mark.parametrize("family", [name for name, each in load_families().items() if each.form])
@@ -77,24 +74,6 @@ def test_the_number_of_kinds_is_limited() -> None:
     none: list[int] = []
     assert [kind for kind, _ in found] == list(range(MOST))
     assert not list(failure_kinds(HERMES, lambda _: none, budget=5, seed=0))
-
-
-def test_a_file_of_a_failure_gives_the_same_case(tmp_path: Path) -> None:
-    generated = next(
-        meaning for meaning in generate(HERMES, budget=200, seed=1) if meaning.spelled_spans and meaning.cuts
-    )
-    found: list[tuple[FailureKind, GeneratedMeaning]] = [
-        ((OWN_CUTS, CALL_LOST), generated),
-        ((WHOLE, TEXT_LOST), generated),
-    ]
-    write_failures(VLLM, HERMES, found, GenerationPlan(200, 1), tmp_path / "hermes")
-    first, second = read_failures(HERMES, tmp_path / "hermes")
-    own = generated.own_delivery
-    assert (first.delivery, first.mismatch, first.file.name) == (own, CALL_LOST, "1.yaml")
-    assert (second.delivery, second.mismatch) == (WHOLE, TEXT_LOST)
-    (case,), _ = renderable(HERMES, load_meanings(first.file))
-    assert case == generated.case_input("call_lost", (own,))
-    assert "--budget 200 --seed 1" in first.file.read_text()
 
 
 def test_the_error_of_a_malformed_file_names_it(tmp_path: Path) -> None:
