@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.boundaries import EVEN, SHAPES, Asked, BoundaryApi, Shape, expect_none, written
+from tests.choice import few, seed_of_today
 from vllm_harness._exchange.endpoint import Endpoint
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._testing.fixtures import ScriptWriter
@@ -22,6 +23,8 @@ ANEW = _defect("bodies-write-arguments-anew", models=["gpt-oss"])
 LOST = _defect("vllm-48294", models=["llama3.1"])
 OTHERS = _defect("log-probabilities-of-other-tokens-stand-on-the-message", models=["qwen3"])
 WITHOUT_TEXT = _defect("log-probabilities-of-tokens-without-text-are-not-streamed", models=["llama3.1"])
+IN_SHORT_RUNS = 16
+"""The number of cuts of an answer that a run without --vllm-slow draws."""
 BY_ANY: Known = {
     ("hard_call", "chat"): [ANEW],
     **{("wide_reasoning", api): [SPLIT] for api in ("responses", "chat")},
@@ -55,10 +58,18 @@ def asked(vllm_server: VllmServer, http: Endpoint, request: pytest.FixtureReques
 
 @pytest.mark.parametrize(("shape", "api"), _cases(BY_A_CUT))
 def test_stream_equals_body_at_every_cut(
-    shape: Shape, api: BoundaryApi, vllm_server: VllmServer, asked: Asked, script: ScriptWriter
+    shape: Shape,
+    api: BoundaryApi,
+    vllm_server: VllmServer,
+    asked: Asked,
+    script: ScriptWriter,
+    request: pytest.FixtureRequest,
 ) -> None:
-    tokens = written(script, shape, api, harmony=vllm_server.entry.harmony)
-    expect_none(asked.problems(shape, api, shape.cuts(tokens)))
+    """A short run draws some cuts, unless a known defect shows at certain ones only."""
+    cuts = shape.cuts(written(script, shape, api, harmony=vllm_server.entry.harmony))
+    if not request.config.option.vllm_slow and not request.node.get_closest_marker("vllm_known_defect"):
+        cuts = sorted(few(cuts, IN_SHORT_RUNS, seed_of_today()))
+    expect_none(asked.problems(shape, api, cuts))
 
 
 @pytest.mark.parametrize(("shape", "api"), _cases(BY_EVEN))
