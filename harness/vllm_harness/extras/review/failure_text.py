@@ -14,7 +14,7 @@ _BEFORE, _AFTER = 3, 2
 """How many chunks to show before and after the first wrong one."""
 _FAMILIES = 6
 _STANDARD = {
-    "the meaning": "expected",
+    "the meaning": "expected, from what the model means",
     "the first delivery": "expected, as when the answer is not streamed",
 }
 _PLACES = {
@@ -81,7 +81,7 @@ def _step_lines(failure: ShownFailure, width: int) -> Iterator[str]:
     steps = failure.steps
     wrong = failure.parting.chunk if failure.parting else None
     first, last = _shown(len(steps), wrong)
-    yield "chunk by chunk (what the model writes -> what vLLM sends):"
+    yield "chunk by chunk (what the model writes -> what vLLM sends; > is wrong):"
     if first > 1:
         yield f"  ... {first - 1} chunks before, all right so far"
     for number in range(first, last + 1):

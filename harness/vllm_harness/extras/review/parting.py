@@ -27,21 +27,21 @@ def parting(expected: Message, actual: Message, steps: Sequence[Step] = ()) -> P
         _fields(expected), _fields(actual), fillvalue=("calls", "")
     ):
         where = name if name != "calls" else other
-        if not _same(name, wanted, got):
+        if not _same(name, wanted.strip(), got.strip()):
             edge = _common(wanted, got)
             return Parting(
                 where=where,
                 common=wanted[max(0, edge - _SHOWN) : edge],
-                expected=wanted[edge : edge + _SHOWN],
-                actual=got[edge : edge + _SHOWN],
+                expected=_excerpt(wanted[edge:]),
+                actual=_excerpt(got[edge:]),
                 chunk=_wrong_from(expected, steps),
             )
     return None
 
 
 def _fields(message: Message) -> Iterator[Field]:
-    yield "reasoning", message.reasoning.strip()
-    yield "text", message.content.strip()
+    yield "reasoning", message.reasoning.lstrip()
+    yield "text", message.content.lstrip()
     for index, (name, arguments) in enumerate(message.calls):
         yield f"call {index}: name", name or ""
         yield f"call {index}: arguments", arguments
@@ -54,6 +54,10 @@ def _same(name: str, wanted: str, got: str) -> bool:
         return name.endswith("arguments") and json.dumps(json.loads(wanted)) == json.dumps(json.loads(got))
     except ValueError:
         return False
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _common(wanted: str, got: str) -> int:
@@ -77,7 +81,9 @@ def _wrong_from(expected: Message, steps: Sequence[Step]) -> int | None:
 
 
 def _begins(whole: str, start: str) -> bool:
-    return whole.strip().startswith(start.strip())
+    """Whether a text can still become the whole, but for white space around it."""
+    whole, start = whole.lstrip(), start.lstrip()
+    return whole.startswith(start) or whole.rstrip() == start.rstrip()
 
 
 def _call_begins(expected: Message, index: int, arguments: str) -> bool:

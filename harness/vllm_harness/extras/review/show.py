@@ -25,12 +25,12 @@ def headline(review: Review) -> str:
         (len(review.otherwise), "wrong in another way"),
         (len(review.accepted), "accepted"),
         (len(review.flaky), "flaky"),
-        (len(review.not_run), "not run"),
         (len(review.not_judged), "could not be judged"),
     ]
     every = [*counts, *(each for each in further if each[0])]
     numbers = ", ".join(f"{number} {name}" for number, name in every)
-    return f"verdict: {review.verdict}{f' ({numbers})' if numbers else ''}"
+    details = "; ".join(filter(None, (numbers, "not everything ran" if review.not_run else "")))
+    return f"verdict: {review.verdict}{f' ({details})' if details else ''}"
 
 
 def _lines(review: Review) -> Iterator[str]:
@@ -70,9 +70,8 @@ def regressed_lines(causes: Sequence[Cause]) -> Iterator[str]:
     number = 0
     for cause in causes:
         yield ""
-        yield from _folded(
-            f"{cause.cases} regressed with ", few(cause.files) if cause.files else "the change"
-        )
+        cases = f"{cause.cases} {'case' if cause.cases == 1 else 'cases'}"
+        yield from _folded(f"{cases} regressed with ", few(cause.files) if cause.files else "the change")
         for kind in cause.kinds:
             number += 1
             if number <= MOST_KINDS:

@@ -20,7 +20,7 @@ from vllm_harness.extras.review.grouping import causes_of
 from vllm_harness.extras.review.outputs import comment, github_annotations, schema_text
 from vllm_harness.extras.review.parting import parting
 from vllm_harness.extras.review.show import headline, review_text
-from vllm_harness.extras.review.verdict import Message, Named, Review
+from vllm_harness.extras.review.verdict import Message, Named, Review, Step
 
 TODAY = date(2026, 11, 29)
 UNREACHABLE = Named(what="hermes", reason="its tokenizer cannot be fetched")
@@ -46,7 +46,7 @@ def test_there_is_one_verdict(made: Review, verdict: str, code: int) -> None:
 
 
 def test_flaky_cases_are_counted() -> None:
-    assert headline(review(flaky=("hermes, canonical, call",))).endswith(", 1 flaky, 1 not run)")
+    assert headline(review(flaky=("hermes, canonical, call",))).endswith(", 1 flaky; not everything ran)")
 
 
 def test_wrong_answers_that_change_are_named() -> None:
@@ -55,7 +55,7 @@ def test_wrong_answers_that_change_are_named() -> None:
     shown = review_text(made.model_copy(update={"parts": (part,)}))
     assert "with other answers:\n  hermes, malformed, no end\n" in shown
     assert shown.splitlines()[-1] == (
-        "verdict: fixed (0 regressed, 2 fixed, 297 unchanged, 1 wrong in another way, 1 not run)"
+        "verdict: fixed (0 regressed, 2 fixed, 297 unchanged, 1 wrong in another way; not everything ran)"
     )
 
 
@@ -102,6 +102,8 @@ def test_a_long_stream_shows_the_chunks_around_the_fault() -> None:
     ("expected", "actual", "where", "rest"),
     [
         (Message(content="ab"), Message(content="a"), "text", ("b", "")),
+        (Message(content="a <\n"), Message(content="a \n"), "text", ("<\n", "\n")),
+        (Message(content="\na\n"), Message(content="a"), None, None),
         (Message(reasoning="r"), Message(content="r"), "reasoning", ("r", "")),
         (Message(calls=(("f", "{}"),)), Message(calls=(("g", "{}"),)), "call 0: name", ("f", "g")),
         (Message(calls=(("f", "{}"),)), Message(), "call 0: name", ("f", "")),
@@ -115,6 +117,13 @@ def test_where_answers_part(
     found = parting(expected, actual)
     assert (found and found.where) == where
     assert (found and (found.expected, found.actual)) == rest
+
+
+def test_the_chunk_that_lacks_a_character_is_wrong() -> None:
+    steps = [Step(text=text, content=text) for text in ("a ", "\nb", "")]
+    found = parting(Message(content="a <\nb"), Message(content="a \nb"), steps)
+    assert found
+    assert found.chunk == 2
 
 
 def test_a_comment_shows_less_than_60_lines() -> None:
