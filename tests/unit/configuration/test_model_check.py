@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from vllm_harness._configuration.model_entries import ModelEntry, load_models
 from vllm_harness._environments.spec import Environment
-from vllm_harness._scripted.dialects import load_dialects
 from vllm_harness._server.model_check import (
     NamesError,
     Unknown,
@@ -146,11 +145,6 @@ def test_the_list_as_json_has_every_entry() -> None:
     listed = json.loads(CliRunner().invoke(app, ["models", "--json"]).stdout)
     assert [entry["name"] for entry in listed] == [entry.name for entry in load_models()]
     assert listed[0]["capabilities"] == sorted(listed[0]["capabilities"])
-
-
-def test_the_dialects_are_listed() -> None:
-    listed = CliRunner().invoke(app, ["models", "dialects"]).stdout
-    assert {line.split()[0] for line in listed.splitlines()[1:]} == set(load_dialects())
 
 
 def test_the_list_has_whole_hub_ids() -> None:

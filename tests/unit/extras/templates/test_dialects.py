@@ -177,3 +177,8 @@ def test_what_rests_on_unverified_families_says_so() -> None:
     assert " (unverified)" in listed.stdout
     shown = CliRunner().invoke(app, ["defects", "show", "jamba-broken-call"])
     assert "unverified:\n- jamba\n" in shown.stdout
+
+
+def test_the_dialects_are_listed() -> None:
+    listed = CliRunner().invoke(app, ["models", "dialects"]).stdout
+    assert {line.split()[0] for line in listed.splitlines()[1:]} == set(load_dialects())
