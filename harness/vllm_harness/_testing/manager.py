@@ -1,8 +1,8 @@
 """Manages the servers of a pytest run: makes, starts, shares and stops them, and reserves their memory.
 
 A server outlives the test that started it. Before a test, while no server is in use, memory for all its
-servers is reserved. `ready` and `use` start servers that are not running. After the test its servers are idle,
-and can be stopped to release their memory.
+servers is reserved. `ready` and `use` start servers that are not running. After the test its servers are
+idle, and can be stopped to release their memory.
 """
 
 from __future__ import annotations
