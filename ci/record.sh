@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records the cassettes of tests/cassettes again, one a line; NAME...: only these.
-# `git diff` shows a change of vLLM only as bytes: use `vllm-harness compare`.
+# `git diff` shows a change to vLLM only as bytes: use `vllm-harness compare`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/_bootstrap

@@ -95,7 +95,7 @@ def git(tree: Path, *arguments: str) -> None:
 
 
 def row(tree: Path, version: str, name: str) -> list[str]:
-    """Reviews the change of one file, and returns the cells of its row."""
+    """Reviews the change to one file, and returns the cells of its row."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         spec = f"tree:{tree}@{version}"

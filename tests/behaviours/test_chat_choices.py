@@ -60,7 +60,7 @@ def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010", "VC-004")
-def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
+def test_usage_on_the_way_is_that_of_the_choice_of_the_chunk(many: Chat, script: ScriptWriter) -> None:
     """With vLLM's own `continuous_usage_stats`, a chunk's usage counts the tokens of the chunk's choice."""
     written = script(choices=["One.", "Two of them, and longer."])
     assert written is not None

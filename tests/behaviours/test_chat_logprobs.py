@@ -230,7 +230,7 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_alone
 @pytest.mark.covers("VC-031")
 @pytest.mark.vllm_known_defect("vllm-51789")
-def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: ScriptWriter) -> None:
+def test_chosen_tokens_of_one_request_are_not_those_of_another(chat: Chat, script: ScriptWriter) -> None:
     """Two requests in one batch each get the number of alternatives that they requested."""
     script("word " * 1000, when=When(user="on and on"), expect="truncated")
     script(TEXT, when=When(user="be brief"))

@@ -29,7 +29,7 @@ LIMITS: list[tuple[Api, str]] = [
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize("case", cases("sampling"))
-def test_engine_is_told(
+def test_parameters_reach_the_engine(
     case: dict[str, Any], stream: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     api, renamed = case["api"], case.get("renamed", {})
@@ -93,7 +93,7 @@ def test_limit_beyond_the_context_is_refused(
 @pytest.mark.covers("VC-035", "LS-010")
 @pytest.mark.parametrize("ignored", [True, False], ids=["ignored", "heeded"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_end_is_ignored_where_asked(
+def test_end_is_ignored_on_request(
     api: Api, ignored: bool, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter
 ) -> None:
     """With vLLM's own `ignore_eos`, the model continues after its end token, up to the limit."""
@@ -109,7 +109,7 @@ def test_end_is_ignored_where_asked(
 @pytest.mark.covers("VC-025", "LS-032", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_longest_cache_salt(api: Api, vllm_server: VllmServer, http: Endpoint, script: ScriptWriter) -> None:
-    """vLLM's own `cache_salt` has at most 128 characters, and some characters are not allowed."""
+    """vLLM's own `cache_salt` may have at most 128 characters, and some characters are not allowed."""
     script("Rain.")
     request = {"model": vllm_server.model, **question(api)}
     answer = http.post(PATHS[api], json={**request, "cache_salt": "s" * 128})

@@ -114,7 +114,7 @@ def test_a_leased_gpu_is_not_shared(environment: Environment, server_args: tuple
     lease_gpus(len(visible_gpus()), 1, wait_s=0).release()
 
 
-def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(
+def test_the_gpu_of_a_killed_run_is_leased_once_its_memory_is_back(
     environment: Environment, server_args: tuple[str, ...], figure: Figure
 ) -> None:
     owner = subprocess.Popen(

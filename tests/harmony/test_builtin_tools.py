@@ -195,7 +195,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
 
 @pytest.mark.covers("VM-010", "VR-040")
 @pytest.mark.parametrize("stream", [False, True])
-def test_tokens_of_the_tools_output_are_not_the_model_s(stream: bool, talk: Talk) -> None:
+def test_tokens_of_the_tools_output_are_not_those_of_the_model(stream: bool, talk: Talk) -> None:
     """Longer code adds to the model's tokens, but not to the tokens of a tool output that is the same."""
     usages = []
     for code in (CODE, f"{CODE}  # {'a comment ' * 20}"):

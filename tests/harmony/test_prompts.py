@@ -25,7 +25,7 @@ def prompts(server: RemoteServer, harmony: Any) -> Prompts:
 
 
 @covered()
-def test_prompts_are_harmony_s(vllm_server: RemoteServer, harmony: Any) -> None:
+def test_prompts_are_those_of_harmony(vllm_server: RemoteServer, harmony: Any) -> None:
     prompts(vllm_server, harmony).check(of_entry(vllm_server))
 
 

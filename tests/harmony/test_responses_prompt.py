@@ -330,7 +330,7 @@ def test_round_trip_by_previous_input_messages(
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-049")
-def test_previous_messages_in_harmony_s_own_form(
+def test_previous_messages_in_the_form_of_harmony(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:
     """Previous messages keep author, channel and recipient, except for system and developer messages."""

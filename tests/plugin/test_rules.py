@@ -59,7 +59,7 @@ def test_each_broken_rule_fails_the_run(pytester: pytest.Pytester, pytestconfig:
             "known defect vllm-2 no longer shows (It was wrong); fixed: bound the versions *",
             "the test should show vllm-1 (It is wrong) with a failure that matches AssertionError: wrong",
             "an expected failure without a reference: mark the test vllm_known_defect(...) instead",
-            "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
+            "a skip that models.yaml does not expect for this entry*[[]no-reason[]] the test would rather*",
             "*the test has the fixture check_body and never called it*",
         ]
     )

@@ -41,7 +41,7 @@ def rendered(entry: ModelEntry, conversation: Conversation) -> str:
 
 
 def _for_template(message: dict[str, Any]) -> dict[str, Any]:
-    """Converts a message to the form that transformers documents: one text as content, arguments as objects.
+    """Converts a message to transformers' documented form: content as a single string, arguments as objects.
 
     Templates have no developer role, so it becomes system (OpenAI's Model Spec, "Levels of authority").
     """

@@ -89,7 +89,7 @@ def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
 
 @pytest.mark.covers("VC-041", "VA-007", "VR-055")
 @over_each
-def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
+def test_data_that_is_not_an_image_is_refused(held: Held, transports: list[str]) -> None:
     """Bad base64, other data, and truncated, empty or mistyped images are refused; the next turn works."""
     for conversation in held("images-refused", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
@@ -97,7 +97,7 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 
 @pytest.mark.covers("VC-041")
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
-def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
+def test_image_missing_on_its_host(held: Held, transports: list[str]) -> None:
     """vLLM requests the image, and reports the host's 404 as a client error."""
     with image_host() as host:
         held(one_refused(host.address("/none.png"), http=422), transports)
@@ -107,7 +107,7 @@ def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) ->
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("image-of-too-many-pixels-is-a-server-error")
 @pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
-def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
+def test_image_with_too_many_pixels(held: Held, transports: list[str]) -> None:
     held(one_refused(MANY_PIXELS, http=400), transports)
 
 
@@ -117,7 +117,7 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
     [*OVER[:2], pytest.param(OVER[2], marks=pytest.mark.vllm_known_defect("vllm-57997"))],
     ids=[names[0] for names in OVER],
 )
-def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
+def test_more_images_than_the_server_accepts(own_server: OwnServer, transports: list[str]) -> None:
     """A flag limits the number of images; a request with too many images gets a client error."""
     limit = ["--limit-mm-per-prompt", '{"image": 1}']
     server = own_server(limit, entry=load_models().get("smolvlm-256m"))
@@ -156,7 +156,7 @@ def one_refused(*images: str, **expect: int) -> Scenario:
 
 @pytest.mark.covers("VC-041")
 @pytest.mark.vllm_known_defect("vllm-46354")
-def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> None:
+def test_image_of_a_refused_request_is_accepted_afterwards(server: VllmServer) -> None:
     """An image in a request that was refused for another reason can be sent again."""
     asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
     book = ScriptBook(server.endpoint, server.entry)
@@ -171,7 +171,7 @@ def test_image_of_a_refused_request_is_taken_afterwards(server: VllmServer) -> N
 
 
 @pytest.mark.covers("VC-041")
-def test_image_that_is_known_is_named_alone(server: VllmServer) -> None:
+def test_known_image_can_be_sent_by_uuid_alone(server: VllmServer) -> None:
     """vLLM's `uuid` can replace an image that was sent before; an unknown `uuid` is refused."""
     book = ScriptBook(server.endpoint, server.entry)
     try:

@@ -27,9 +27,9 @@ def server(own_server: OwnServer) -> RemoteServer:
 @pytest.mark.parametrize(
     ("constraint", "text"),
     [({"json": WHOLE}, "42"), ({"grammar": LARK}, "SELECT b")],
-    ids=["a choice of schemas", "a grammar of Lark's"],
+    ids=["a choice of schemas", "a Lark grammar"],
 )
-def test_constraint_that_xgrammar_holds(constraint: dict[str, Any], text: str, book: ScriptBook) -> None:
+def test_constraint_that_xgrammar_enforces(constraint: dict[str, Any], text: str, book: ScriptBook) -> None:
     book.script(text, constrained=True)
     with book.client() as client:
         answer = client.chat.completions.create(

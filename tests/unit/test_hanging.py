@@ -1,4 +1,4 @@
-"""What should end is judged by what happens meanwhile."""
+"""Whether something ends is judged by what happens in the meantime, not by a clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.hanging import LATER, READING, ends
 
 
 def until_it_is_read() -> None:
-    """Waits as for an answer that the server gives after everything that is read."""
+    """Stands for a later request: returns once everything has been read."""
     for thread in threading.enumerate():
         if thread.name == READING:
             thread.join()
@@ -20,11 +20,11 @@ def fail() -> None:
     raise ConnectionError("reset")
 
 
-def test_what_ends_is_returned() -> None:
+def test_the_result_is_returned_if_the_reading_ends() -> None:
     assert ends(lambda: "the end", until_it_is_read) == "the end"
 
 
-def test_an_error_of_the_reading_is_raised() -> None:
+def test_a_read_error_is_raised() -> None:
     with pytest.raises(ConnectionError, match="reset"):
         ends(fail, until_it_is_read)
 

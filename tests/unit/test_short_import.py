@@ -49,7 +49,7 @@ def test_exported_members() -> None:
     assert sorted({*public, "__version__"}) == vllm_harness.__all__
 
 
-def test_the_version_is_the_distribution_s() -> None:
+def test_the_version_is_that_of_the_distribution() -> None:
     assert vllm_harness.__version__ == version("vllm-harness")
 
 

@@ -1,4 +1,4 @@
-"""The subjects that `scripts/subjects` accepts."""
+"""The commit subjects that `scripts/subjects` accepts."""
 
 from __future__ import annotations
 

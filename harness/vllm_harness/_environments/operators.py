@@ -20,7 +20,7 @@ print(json.dumps(["::".join(name) for name in names if not hasattr(getattr(torch
 """
 
 
-def named(environment: Environment) -> dict[str, str]:
+def called_operators(environment: Environment) -> dict[str, str]:
     """The operators that vLLM's Python code calls, such as `_C::rms_norm` -> the first file with a call."""
     assert environment.package
     operators: dict[str, str] = {}
@@ -32,7 +32,7 @@ def named(environment: Environment) -> dict[str, str]:
 
 def remember(release: Environment) -> None:
     """Stores the operators that the kernels' own release calls, before its Python code is replaced."""
-    (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(named(release))))
+    (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(called_operators(release))))
 
 
 def lacking(environment: Environment) -> dict[str, str]:
@@ -46,7 +46,7 @@ def lacking(environment: Environment) -> dict[str, str]:
     if environment.kernels is None:
         return {}
     known = json.loads((folder_of(environment) / _KNOWN).read_text())
-    new = {name: file for name, file in named(environment).items() if name not in known}
+    new = {name: file for name, file in called_operators(environment).items() if name not in known}
     answer = environment.run("-c", _SCRIPT, json.dumps(sorted(new)))
     if answer.returncode:
         raise BrokenEnvironmentError(

@@ -27,7 +27,7 @@ _ENDS: Mapping[Api, tuple[frozenset[str], frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of the model.
+    """A tool call by the model.
 
     Attributes:
         id: the call's id, by which its output refers to it.

@@ -134,7 +134,7 @@ def unusable(error: OSError, what: object = "", hint: str = "") -> HarnessError:
 
 
 def explained(error: BaseException) -> HarnessError | None:
-    """The error that a user should see; None for a fault of the harness, which needs its traceback."""
+    """The error that a user should see; None for a fault in the harness, which needs its traceback."""
     if isinstance(error, OSError) and (error.filename or error.errno in _OF_MACHINE):
         return unusable(error)
     return error if isinstance(error, HarnessError) else None

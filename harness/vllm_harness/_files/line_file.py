@@ -1,4 +1,4 @@
-"""JSON Lines files, to which a run appends results; a last line that was truncated by a kill is ignored."""
+"""JSON Lines files, to which runs append; a last line left incomplete by a killed process is ignored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_lines(path: Path, model: type[Line], *, what: str, hint: str) -> list[L
     return entries
 
 
-def end_whole(path: Path) -> None:
+def truncate_to_complete_lines(path: Path) -> None:
     """Truncates a file after its last complete line, so that lines can be appended; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and len(whole := _whole(path)) < path.stat().st_size:

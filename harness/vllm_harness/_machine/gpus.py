@@ -138,7 +138,8 @@ def _named(name: str, devices: Sequence[Gpu]) -> Gpu:
             return _gpu(pynvml.nvmlDeviceGetHandleByUUID(name))
     present = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in devices) or "none"
     raise UsageError(
-        f"{VISIBLE_VARIABLE} names GPU {name}, which this machine does not have", hint=f"it has: {present}"
+        f"{VISIBLE_VARIABLE} names GPU {name}, which this machine does not have",
+        hint=f"use one of those that it has: {present}",
     )
 
 

@@ -63,7 +63,8 @@ class RunningMcp:
 def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Makes the flags and environment variables for a vLLM that calls MCP servers; empty if it calls none.
 
-    vLLM uses a server's tools if it knows its label (`container` on gpt-oss) and the variable contains it.
+    vLLM uses a server's tools if it knows the server's label (`container` on gpt-oss) and the variable
+    contains that label.
     """
     called = [server for server in servers if server.data.called_by == "server"]
     if not called:

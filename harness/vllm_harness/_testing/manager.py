@@ -1,8 +1,8 @@
 """Manages the servers of a pytest run: makes, starts, shares and stops them, and reserves their memory.
 
 A server outlives the test that started it. Before a test, while no server is in use, memory for all its
-servers is reserved. `ready` and `use` start servers that do not run. After the test its servers are idle, and
-can be stopped to release their memory.
+servers is reserved. `ready` and `use` start servers that are not running. After the test its servers are
+idle, and can be stopped to release their memory.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ServerManager:
         self._deaths[server] = self._deaths[server] + 1 if died else 0
         if self._deaths[server] >= MOST_DEATHS:
             raise ServerDied(
-                f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
+                f"the server died in {MOST_DEATHS} tests in a row, and will not be started again",
                 hint="run one of these tests alone, and read its server's log",
                 lines=exception_of_engine(server.log_path) or log_lines(server.log_path)[-5:],
                 log_path=server.log_path,
@@ -185,7 +185,7 @@ class ServerManager:
 
     def _reserve(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
         waited_s = others_have_waited_s()
-        # with idle servers this run would get memory ahead of the runs that wait for it
+        # if it kept idle servers, this run would get memory ahead of the runs that are waiting for it
         urgent = servers > 1 or waited_s >= SHARE_S
         while waited_s and (urgent or self._started != [target]) and self.give_back():
             pass

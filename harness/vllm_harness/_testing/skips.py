@@ -11,7 +11,7 @@ import pytest
 SLOW = "slow"
 NOT_SERVED = "not-served"
 OTHER_DEVICE = "other-device"
-"""The code to skip a test for servers on CPU if its server runs on CUDA, or the reverse."""
+"""The code to skip a test for servers on CPU if its server runs on CUDA, or vice versa."""
 
 _CODED = re.compile(r"(?:Skipped: )?\[([a-z0-9][a-z0-9-]*)\] ")
 
@@ -53,5 +53,5 @@ def objection(reason: str, expected: Collection[str]) -> str | None:
     if code is None:
         return f"a skip without a reason code: {reason} (use vllm_harness.skip)"
     if code not in expected:
-        return f"a skip that models.yaml does not expect of this entry (expected_skips): {reason}"
+        return f"a skip that models.yaml does not expect for this entry (expected_skips): {reason}"
     return None

@@ -29,7 +29,7 @@ def init(
     if not project.is_dir():
         raise UsageError(
             f"{project} is {'a file, not' if project.exists() else 'not'} a folder",
-            hint="name the folder of a project that exists",
+            hint="name the folder of an existing project",
         )
     entry = new_entry(model)
     try:

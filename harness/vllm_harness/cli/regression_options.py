@@ -21,7 +21,7 @@ from vllm_harness._terminal.tables import plain_console
 
 console, notes = plain_console(), plain_console(stderr=True)
 GROUPS_OF_A_CHANGE = "canonical,forced,chunks,malformed,look-alikes,properties"
-"""The groups that can show a change of a parser, which take a few seconds for each family."""
+"""The groups that can show a change to a parser, which take a few seconds for each family."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _parsers(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
 
 def _counts(cell: Cell, baseline: Baseline | None, defects: DefectsByFamily) -> Shown:
     if cell.start_error:
-        return Text("not made", "red")
+        return Text("not created", "red")
     failed = {name for name, case in cell.cases.items() if case.verdict is CaseVerdict.FAILED}
     new = failed - known_cases(cell, defects)
     if baseline and baseline.covers_cell(cell):
@@ -116,13 +116,13 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.start_error:
             reason = one_line(cell.start_error)
-            console.print(f"not made: {cell.family}, {cell.group} on {cell.environment}: {reason}")
+            console.print(f"not created: {cell.family}, {cell.group} on {cell.environment}: {reason}")
     for environment in dict.fromkeys(cell.environment for cell in cells):
         own = [cell for cell in cells if cell.environment == environment]
         if missed := not_judged(own):
             whole = sum(cell.count(CaseVerdict.NOT_JUDGED) for cell in own)
             console.print(
-                f"not judged on {environment}: answers: {len(missed)}, cases without another one: {whole}; "
+                f"not judged on {environment}: answers: {len(missed)}; cases with no judged answer: {whole}; "
                 f"the first: {one_line(missed[0])}"
             )
     for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):
@@ -141,7 +141,7 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     fixed = [change for change in changed if not change.regressed]
     for title, listed in (("regressed", regressed), ("fixed", fixed)):
         if listed:
-            console.print(f"{title} against {reference}:")
+            console.print(f"{title} compared with {reference}:")
             rows = [
                 (change.case, change.family, change.group, _joined(change.before), _joined(change.after))
                 for change in listed
@@ -151,7 +151,7 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
         console,
         (mismatch for change in regressed for mismatches in change.after.values() for mismatch in mismatches),
     )
-    console.print(f"{len(regressed)} regressed, {len(fixed)} fixed against {reference}")
+    console.print(f"{len(regressed)} regressed, {len(fixed)} fixed compared with {reference}")
     return 1 if regressed else 0
 
 
@@ -181,7 +181,7 @@ def show_explained(
 
     Args:
         console: the console to print to.
-        known: all known defects of parsers.
+        known: all known parser defects.
         explained: the run's failures, sorted by known defect.
         every: whether to list all defects and all unexplained failures, not only some of them.
         commands: whether to print the commands that reproduce each defect.
@@ -199,7 +199,7 @@ def show_explained(
                 console.print(selection.command, style="dim")
     console.print(FAILURES)
     console.print(
-        f"{len(explained.counts)} of {len(known)} known defects of parsers show; "
+        f"{len(explained.counts)} of {len(known)} known parser defects appear; "
         f"{len(explained.unexplained)} failures have no known defect"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
@@ -223,7 +223,7 @@ def _show_alike(console: Console, known: Sequence[ParserDefect], failures: Seque
         others = ", ".join(families[:3]) + (", ..." if len(families) > 3 else "")
         own = ", ".join(dict.fromkeys(failure.plain_family for failure in alike))
         console.print(
-            f"{len(alike)} failures of {own} resemble {each.id}, the same mismatch of {others}: "
+            f"{len(alike)} failures of {own} resemble {each.id}, which shows the same mismatch for {others}: "
             "if the cause is the same, add the family to that entry; otherwise add an entry"
         )
 

@@ -104,7 +104,7 @@ def test_case(opened: Open, one: Path) -> None:
 def test_stream_is_compared_with_the_body(opened: Open, one: Path) -> None:
     page = opened(one, address="#outcome=finding&q=responses")
     page.locator(".case").first.click()
-    page.click('button:has-text("Streamed and not")')
+    page.click('button:has-text("Streamed and not streamed")')
     marked = page.locator(".diff mark").all_inner_texts()
     assert any("\\\\u00fc" in each or "u00fc" in each for each in marked)
     folds = page.locator(".fold").count()

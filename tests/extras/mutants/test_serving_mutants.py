@@ -31,9 +31,10 @@ def test_each_mutant_fits_the_release_once(package: Path) -> None:
 
 
 def test_texts_of_tests_are_their_code_and_case() -> None:
-    texts = texts_of(Suites(VLLM, ("qwen3",), ("tests/behaviours/test_sampling.py",)))
-    told = "tests/behaviours/test_sampling.py::test_engine_is_told[scripted-qwen3-responses-body]"
-    assert "def test_engine_is_told(" in texts[told]
+    file = "tests/behaviours/test_sampling.py"
+    texts = texts_of(Suites(VLLM, ("qwen3",), (file,)))
+    told = f"{file}::test_parameters_reach_the_engine[scripted-qwen3-responses-body]"
+    assert "def test_parameters_reach_the_engine(" in texts[told]
     assert "'min_p': 0.05" in texts[told]
     assert "vocab_size" not in texts[told]  # all tests have the same target
 

@@ -1,4 +1,4 @@
-"""Reviews of changes in a copy of vLLM's Python as a git repository."""
+"""Reviews of changes in a git repository with a copy of vLLM's Python code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Review = Callable[..., tuple[Result, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Path]:
-    """A copy of vLLM's Python as a git repository, at a fixed path, so that its environment is made once."""
+    """A git repository with a copy of vLLM's Python code, at a fixed path: its environment is made once."""
     folder = cache_dir() / "review-tests" / f"vllm-{VLLM}"
     package = resolve(VLLM, create=True).package
     assert package is not None
@@ -44,7 +44,7 @@ def tree() -> Iterator[Path]:
 
 @pytest.fixture
 def review(tree: Path, tmp_path: Path) -> Review:
-    """Replaces one text in the parser, and reviews that; returns the result and the JSON."""
+    """Replaces one text in the parser, and reviews the change; returns the result and the JSON."""
 
     def reviewed(old: str, new: str, *options: str) -> tuple[Result, dict[str, Any]]:
         git(tree, "checkout", "-q", "--", ".")
@@ -58,7 +58,7 @@ def review(tree: Path, tmp_path: Path) -> Review:
     return reviewed
 
 
-def test_a_boundary_that_only_chunks_show_is_red(review: Review) -> None:
+def test_a_boundary_fault_that_only_chunks_show_is_red(review: Review) -> None:
     result, found = review("if overlap:", "if overlap > 1:", "--parts", "in-process", "--exit-first")
     assert result.exit_code == 1, result.output
     assert found["verdict"] == "regressed"
@@ -92,9 +92,7 @@ def test_a_server_shows_a_broken_parser(review: Review) -> None:
     assert "--engine http" in found["causes"][0]["kinds"][0]["example"]["command"]
 
 
-def test_an_unreachable_index_is_an_error_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_index_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = tree_of(tmp_path / "vllm-src")
     write(tree, {"vllm/tool_parsers/hermes_tool_parser.py": "class Hermes2ProToolParser: ..."})
     parsers = '_TOOL_PARSERS_TO_REGISTER = {"hermes": ("hermes_tool_parser", "Hermes2ProToolParser")}'
@@ -111,7 +109,7 @@ def test_an_unreachable_index_is_an_error_of_the_machine(
 
 
 def test_the_action_reviews_a_change(tree: Path, tmp_path: Path) -> None:
-    """Installs this checkout in a bare home, and runs each step of the action that needs no GitHub."""
+    """Installs this checkout in an empty home folder; runs each step of the action that needs no GitHub."""
     root = Path(__file__).parents[3]
     inputs = {"harness": f"{root}[review]", "kernels": VLLM, "base": "HEAD", "path": "."}
     runner = Runner(tmp_path / "runner", inputs, {"VLLM_HARNESS_CACHE": str(cache_dir())})
@@ -124,7 +122,7 @@ def test_the_action_reviews_a_change(tree: Path, tmp_path: Path) -> None:
     assert result.outputs["verdict"] == "nothing to judge"
 
 
-def test_the_step_fails_with_the_code_of_the_command(tree: Path, tmp_path: Path) -> None:
+def test_the_step_fails_with_the_exit_code_of_the_command(tree: Path, tmp_path: Path) -> None:
     runner = Runner(tmp_path / "runner", {"base": "nonsense"}, {})
     bin_folder = runner.temporary / "vllm-harness" / "bin"
     bin_folder.mkdir(parents=True)

@@ -130,7 +130,7 @@ OWN_FILE, UNITS, STATEFUL = (
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The test results of one run of three test files in a checkout, given by name."""
+    """The test results of one run of three test files, named on the command line, in a checkout."""
     folder = tmp_path_factory.mktemp("checkout")
     checkout(folder, STATEFUL, OF_ONE_SERVER + WITHOUT_THE_FIRST_TURN)
     (folder / "tests" / "conftest.py").write_text(
@@ -162,7 +162,7 @@ def test_a_file_of_a_checkout_runs_and_each_skip_has_a_reason(results: dict[str,
 
 
 @pytest.mark.drawn("upstream's files", 2)
-def test_a_file_without_a_server_runs_in_the_server_s_python(results: dict[str, Any]) -> None:
+def test_a_file_without_a_server_runs_in_the_python_of_the_servers(results: dict[str, Any]) -> None:
     (result,) = results["files"][UNITS]["tests"].values()
     assert (result["outcome"], result["server"]) == ("passed", False)
 

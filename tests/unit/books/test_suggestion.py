@@ -69,7 +69,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"input": "x", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
         "json",
     ),
-    "a schema of chat": (
+    "a chat schema": (
         CHAT,
         {"messages": [], "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
         "json",
@@ -79,7 +79,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("path", "body", "kind"), REQUESTS.values(), ids=REQUESTS)
-def test_the_rule_takes_its_request(path: str, body: dict[str, Any], kind: str, tmp_path: Path) -> None:
+def test_the_rule_matches_its_request(path: str, body: dict[str, Any], kind: str, tmp_path: Path) -> None:
     request = facts(path, body)
     file = tmp_path / "book.yaml"
     file.write_text("rules:\n" + suggestion({"number": 7, "body": body, **request}))

@@ -88,7 +88,7 @@ def compared(*arguments: str) -> Result:
     [
         ("cassette", "turn t"),
         ("run", "1 worse"),
-        ("regression", "1 regressed, 0 fixed against regression-1"),
+        ("regression", "1 regressed, 0 fixed compared with regression-1"),
         pytest.param("recording", "1 requests, ", marks=GATEWAYS),
     ],
 )

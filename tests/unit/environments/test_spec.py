@@ -81,7 +81,7 @@ def test_the_caller_overrides_the_variables_of_servers() -> None:
     assert environ["PATH"] == "/bin"
 
 
-def test_pythonpath_precedes_the_caller_s() -> None:
+def test_pythonpath_precedes_that_of_the_caller() -> None:
     assert environment().environ({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/stub:/mine"
     assert environment().environ({})["PYTHONPATH"] == "/stub"
     assert "PYTHONPATH" not in environment(pythonpath=[]).environ({})
@@ -99,7 +99,7 @@ def test_runtime_variables_are_text(device: str) -> None:
     assert ("VLLM_CPU_KVCACHE_SPACE" in runtime_variables(device)) == (device == "cpu")
 
 
-def test_the_hint_for_a_release_that_is_not_made() -> None:
+def test_the_hint_for_a_release_without_an_environment() -> None:
     with pytest.raises(MissingEnvironmentError) as raised:
         resolve("0.32.0", "cpu")
     assert raised.value.hint == "vllm-harness env create 0.32.0 --device cpu"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness._errors import UsageError
-from vllm_harness._files.line_file import end_whole, read_lines
+from vllm_harness._files.line_file import read_lines, truncate_to_complete_lines
 from vllm_harness._files.strict import StrictModel
 
 
@@ -28,7 +28,7 @@ def read(path: Path) -> list[Line]:
 def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines.jsonl"
     assert read(path) == []
-    end_whole(path)
+    truncate_to_complete_lines(path)
     assert path.parent.is_dir()
     assert not path.exists()
 
@@ -39,7 +39,7 @@ def test_a_truncated_line_is_ignored_and_written_again(tmp_path: Path, size: int
     path.write_bytes(CONTENT[:size])
     whole = CONTENT[:size].count(b"\n")
     assert read(path) == LINES[:whole]
-    end_whole(path)
+    truncate_to_complete_lines(path)
     with path.open("a") as file:
         for line in LINES[whole:]:
             print(line.model_dump_json(), file=file)

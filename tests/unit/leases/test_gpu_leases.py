@@ -121,7 +121,7 @@ def test_a_lease_waits_for_the_memory_of_a_killed_run(table: Table, owner: Start
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
     with notices.shown_by(lines.append):
         held = lease_gpus(1, 16)
-    assert f"GPU 0 still has memory of pid {first.pid}" in lines[0]
+    assert f"GPU 0 still has memory allocated by pid {first.pid}" in lines[0]
     assert used_before(held) == {"GPU-0aaa": 0}
 
 
@@ -137,7 +137,7 @@ def test_memory_in_use_long_after_a_kill_is_ignored(
     assert used_before(lease_gpus(1, 16)) == {"GPU-0aaa": 12 * 2**30}
 
 
-def test_a_server_without_its_run_keeps_its_gpu(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_outlives_its_run_keeps_its_gpu(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "UNLEASED_WAIT_S", 0.1)
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
@@ -178,7 +178,8 @@ def test_visible_devices(table: Table, value: str, indices: list[int]) -> None:
 
 def test_a_visible_device_that_does_not_exist(table: Table) -> None:
     with pytest.raises(
-        UsageError, match=r"GPU 7, which this machine does not have\n  try: it has: 0 .GPU-0aaa"
+        UsageError,
+        match=r"GPU 7, which this machine does not have\n  try: use one of those that it has: 0 .GPU-0aaa",
     ):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "7"})
 
@@ -257,7 +258,7 @@ def test_a_share_waits_for_memory_of_other_shares(table: Table, owner: Start) ->
     assert second.has() == "0"
 
 
-def test_a_server_without_its_run_does_not_prevent_a_share(table: Table) -> None:
+def test_a_server_that_outlives_its_run_does_not_prevent_a_share(table: Table) -> None:
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:

@@ -176,7 +176,7 @@ def test_parsers_that_cannot_be_made_are_a_regression() -> None:
     ]
 
 
-def test_other_groups_than_the_baseline_s_are_not_compared() -> None:
+def test_groups_that_the_baseline_lacks_are_not_compared() -> None:
     baseline = baseline_of("0.32.0", [cell(a=PASSED)])
     other = cell(a=FAILED).model_copy(update={"group": "chunks"})
     assert against(baseline, [other]) == []

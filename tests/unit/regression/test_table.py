@@ -101,10 +101,10 @@ def test_a_failure_that_a_known_defect_explains_is_known(mismatch: str, counts: 
     assert shown(CELLS, 80, defects=defects)[2].split() == ["hermes", *[counts] * 4]
 
 
-def test_the_reason_for_parsers_not_made_is_below_the_table() -> None:
+def test_the_reason_for_parsers_not_created_is_below_the_table() -> None:
     lines = shown([cell("hermes", "canonical", start_error="KeyError: [red]\nno such parser")], 80)
     assert lines[1].split()[:2] == ["hermes", "not"]
-    assert "not made: hermes, canonical on 0.32.0: KeyError: [red]" in lines
+    assert "not created: hermes, canonical on 0.32.0: KeyError: [red]" in lines
 
 
 def test_answers_that_were_not_judged_are_counted_below_the_table() -> None:
@@ -114,6 +114,6 @@ def test_answers_that_were_not_judged_are_counted_below_the_table() -> None:
     lines = shown([rust], 200, terminal=False)
     assert lines[1].split()[:2] == ["hermes", "1/0/0/0"]
     assert (
-        "not judged on 0.33.0+rust: answers: 2, cases without another one: 1; "
+        "not judged on 0.33.0+rust: answers: 2; cases with no judged answer: 1; "
         "the first: hermes, canonical, a, chat:tokens_1: vLLM took [2]"
     ) in lines

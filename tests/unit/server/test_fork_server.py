@@ -84,7 +84,7 @@ def test_a_template_is_held_once(path: Path) -> None:
             only.accept()
 
 
-def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_of_a_killed_template_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of a living template, and of one that another process is starting, stay."""
     folder = private_folder(tmp_path / "fork", STATE)
     monkeypatch.setattr(fork_server, "_folder", lambda: folder)

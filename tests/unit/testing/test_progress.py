@@ -46,7 +46,7 @@ def progress_lines(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("flags", [["-q"], ["-v"], ["-q", "-s"]])
-def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: pytest.Pytester) -> None:
+def test_a_log_has_whole_lines_between_those_of_pytest(flags: list[str], pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     pytester.makeconftest(WITH_CLOCK)
     result = pytester.runpytest_subprocess(*flags)
@@ -76,7 +76,7 @@ def test_each_test_but_the_last_can_have_a_line(pytester: pytest.Pytester) -> No
     assert not progress_lines(pytester.runpytest_subprocess("-qq").outlines)
 
 
-def test_a_terminal_has_only_pytest_s_progress(pytester: pytest.Pytester) -> None:
+def test_a_terminal_has_only_the_progress_of_pytest(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     pytester.makeconftest(WITHOUT_DELAY)
     lines = on_a_terminal(pytester.path)

@@ -118,7 +118,7 @@ def test_a_defect_that_shows_by_chance_is_expected() -> None:
     assert given.wasxfail == "vllm-12345: It is wrong"
 
 
-def test_pytest_s_own_xfail_is_rejected() -> None:
+def test_the_xfail_of_pytest_is_rejected() -> None:
     given = report("skipped", "reason")
     given.wasxfail = "some day"
     assert settled(given).failed

@@ -36,7 +36,7 @@ async def test_python_over_sse(tmp_path: Path) -> None:
         assert server.journal("python") == [{"what": "python", "code": "print(6 * 7)"}]
 
 
-async def test_an_error_of_a_tool_is_in_the_result(tmp_path: Path) -> None:
+async def test_a_tool_error_is_in_the_result(tmp_path: Path) -> None:
     with ToolServer("container", tmp_path) as server:
         result = await call(server, "exec", {"cmd": ["rm", "-rf", "/"]})
         assert result.is_error
@@ -83,7 +83,7 @@ def test_code_is_restricted(code: str, output: str, monkeypatch: pytest.MonkeyPa
     assert output in restricted.run(code)
 
 
-def test_it_ends_with_its_owner(tmp_path: Path) -> None:
+def test_the_server_ends_with_its_owner(tmp_path: Path) -> None:
     owner = (
         "import os, pathlib, sys; from tests.tool_server.running import ToolServer; "
         "server = ToolServer('python', pathlib.Path(sys.argv[1])).__enter__(); "

@@ -12,7 +12,7 @@ from vllm_harness._defects.entry import Defect
 from vllm_harness._defects.repro.reproducer import Job, jobs_of, run_job
 from vllm_harness._defects.repro.verdict import Measured, agrees, expected_verdict
 from vllm_harness._environments.under_test import VllmUnderTest
-from vllm_harness._files.line_file import end_whole, read_lines
+from vllm_harness._files.line_file import read_lines, truncate_to_complete_lines
 from vllm_harness._machine.shard import Needs, Shard
 from vllm_harness._runs.records import CaseRecord, RunFinding, TargetRecord, case_outcome
 from vllm_harness._server.leases.allocation import INTERPRETER_GIB
@@ -46,7 +46,7 @@ class MeasuredRun:
         line = measured.model_dump_json(exclude_defaults=True) + "\n"
         with self._lock:
             if not self._is_whole:
-                end_whole(self.path)
+                truncate_to_complete_lines(self.path)
                 self._is_whole = True
             with self.path.open("a") as file:
                 file.write(line)

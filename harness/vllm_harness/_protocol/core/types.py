@@ -1,4 +1,4 @@
-"""The JSON types of fields, in which the published shapes of the APIs are written."""
+"""JSON field types, with which the published shapes of the APIs are described."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _variants(family: Family) -> Iterator[MarkerVariant]:
 
 
 def marker_beginnings(family: Family) -> dict[str, tuple[str, ...]]:
-    """Maps each marker of a family's calls and reasoning to its proper prefixes without a whole marker."""
+    """Maps each marker for calls and reasoning to its proper prefixes that contain no whole marker."""
     whole = _whole(family)
     beginnings: dict[str, tuple[str, ...]] = {}
     for marker in _markers(family):

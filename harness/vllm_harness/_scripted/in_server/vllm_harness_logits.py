@@ -80,7 +80,7 @@ class ScriptedLogits(LogitsProcessor):
         if uses.USE in args and not uses.is_use(args[uses.USE]):
             raise ValueError(f"{uses.USE} is set by the harness")
         if uses.USE in args and sum(args.get(uses.LENGTHS, ())) != len(args.get(uses.IDS, ())):
-            raise ValueError(f"{uses.LENGTHS} does not add up to the tokens in {uses.IDS}")
+            raise ValueError(f"the lengths in {uses.LENGTHS} do not add up to the length of {uses.IDS}")
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         if device.type == "cpu":

@@ -139,7 +139,7 @@ def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]
 
 
 def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
-    """The waits of others that began before this process's own, or all waits if it does not wait."""
+    """The waits of others that began before this process's own, or all waits if it is not waiting."""
     waits = sorted(
         (claim for claim in claims if claim.kind == "wait"), key=lambda wait: (wait.since, wait.id)
     )
@@ -154,9 +154,9 @@ def holds_hardware(claims: Iterable[Claim]) -> bool:
 def may_wait(extra: int, total: int, claims: Collection[Claim], resources: Collection[str]) -> bool:
     """Whether this process may wait for more of the given resources without risking a deadlock.
 
-    A process that holds no hardware blocks no other. A process that holds some may only wait for what
-    remains beside everything that it and those before it in the queue hold. Once all other processes have
-    ended, the last one in the queue can therefore continue, then the one before it, and so on.
+    A process that holds no hardware blocks no other. A process that holds some may wait only for what
+    remains after subtracting everything that it and those before it in the queue hold. Once all other
+    processes have ended, the last one in the queue can therefore continue, then the one before it, and so on.
     """
     held = held_by(claims, resources)
     holders = {this_process(), *(wait.holder for wait in waiting_before(claims))}

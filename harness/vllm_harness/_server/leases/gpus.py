@@ -106,7 +106,7 @@ def _user(gpu: Gpu, shares: int, need: int, claims: list[Claim]) -> str | None:
         for claim in claims:
             before = claim.used.get(gpu.uuid, gpu.used_bytes)
             if claim.kind == "left" and gpu.used_bytes > before + TOLERANCE_BYTES:
-                return f"still has memory of {claim}, which was killed"
+                return f"still has memory allocated by {claim}, which was killed"
     if gpu.free_bytes < need:
         return f"is used by {', '.join(named) or 'a process that NVML does not name'}"
     return None

@@ -97,7 +97,7 @@ def _check_harness(bundle: NodeBundle, tests: bool) -> None:
     if there["code"] != here["code"]:
         what = f"vllm-harness {there['version']}"
         if there["version"] == here["version"]:
-            what += " with other code"
+            what += " with different code"
         raise UsageError(
             f"{bundle.folder} contains {what}, but {here['version']} runs here",
             hint="make the bundle again from this harness, or install the harness in the bundle "

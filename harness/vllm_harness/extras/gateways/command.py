@@ -87,7 +87,7 @@ def check_(
     --server-url is the server behind the gateway. If it is scripted
     (`vllm-harness serve`), both answers must be the same; with any other server,
     only the shape of the answers is compared. --only accepts patterns such as
-    'chat/loop*'. Faults of the server itself do not count. The exit code is 1 for
+    'chat/loop*'. Faults in the server itself do not count. The exit code is 1 for
     an error or a warning that is not a known defect of --product (NAME==VERSION).
     """
     entry = options.entry(model)

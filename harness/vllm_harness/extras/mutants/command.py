@@ -17,7 +17,7 @@ from vllm_harness._environments.resolve import resolve
 from vllm_harness._environments.spec import Environment
 from vllm_harness._environments.under_test import VllmUnderTest
 from vllm_harness._errors import UsageError
-from vllm_harness._files.line_file import end_whole
+from vllm_harness._files.line_file import truncate_to_complete_lines
 from vllm_harness._files.paths import state_dir
 from vllm_harness._machine import interrupts
 from vllm_harness._machine.shard import Needs
@@ -84,7 +84,7 @@ def mutants(
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
     judge.learn(known.values())
     results = dict(known)
-    end_whole(path)
+    truncate_to_complete_lines(path)
     interrupts.keep(path, *sys.argv[1:])
     with (
         path.open("a") as lines,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from vllm_harness._errors import HarnessError
-from vllm_harness._files.line_file import end_whole
+from vllm_harness._files.line_file import truncate_to_complete_lines
 from vllm_harness._files.temporary import temporary_folder
 from vllm_harness._machine.tasks import run_tasks
 from vllm_harness.extras.mutants.plans import (
@@ -44,7 +44,7 @@ def measure(
         HarnessError: pytest could not run the tests.
     """
     files = serving_files(package)
-    end_whole(coverage)
+    truncate_to_complete_lines(coverage)
 
     def measure_on(model: str) -> None:
         with temporary_folder() as folder:

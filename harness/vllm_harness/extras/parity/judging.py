@@ -152,7 +152,7 @@ def parity(
     """Compares the cells of the Python front end with those of the Rust front end, case by case.
 
     Args:
-        known: the known defects of parsers.
+        known: the known parser defects.
         python, rust: the cells.
         not_run: the families without cells, with the reason why a front end does not serve them.
     """

@@ -1,1 +1,1 @@
-"""Finds the effect of a change of vLLM: the code before it, and the families, APIs and tests it affects."""
+"""Finds the effect of a change to vLLM: the code before it, and the families, APIs and tests it affects."""

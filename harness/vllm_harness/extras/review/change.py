@@ -1,4 +1,4 @@
-"""A change of vLLM: the code before and after it, and the files that differ."""
+"""A change to vLLM: the code before and after it, and the files that differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODE = (".py", ".jinja")
 
 @dataclass(frozen=True)
 class Change:
-    """A change of vLLM.
+    """A change to vLLM.
 
     Attributes:
         spec: the spec of the code after the change.

@@ -1,4 +1,4 @@
-"""`vllm-harness review`: one verdict on a change of vLLM."""
+"""`vllm-harness review`: one verdict on a change to vLLM."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def review(
     format: ReviewFormat = ReviewFormat.TEXT,
     output: Path | None = None,
 ) -> None:
-    """Review a change of vLLM: one verdict.
+    """Review a change to vLLM: one verdict.
 
     Runs what the change can affect, before and after it: parsers in process,
     then over HTTP, then tests of the serving code. Without --head, it reviews

@@ -1,4 +1,4 @@
-"""How a change of vLLM's code affects the known defects: which it fixes, and which it makes worse."""
+"""How a change to vLLM's code affects the known defects: which it fixes, and which it makes worse."""
 
 from __future__ import annotations
 

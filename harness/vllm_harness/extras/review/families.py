@@ -54,7 +54,7 @@ def run_changed(options: RegressionOptions, ray: str) -> int:
         console.print(f"{turn.turn}: {turn.id} ({few(turn.families, 4)}): {turn.title}")
     flaky = f", {len(result.flaky)} flaky" if result.flaky else ""
     regressed, title = len(result.failures), change.before.title
-    console.print(f"{regressed} regressed, {result.fixed} fixed{flaky} against {title}")
+    console.print(f"{regressed} regressed, {result.fixed} fixed{flaky} compared with {title}")
     return 1 if regressed else 0
 
 

@@ -108,7 +108,7 @@ def _named(named: Sequence[Named]) -> list[str]:
 
 
 def github_annotations(review: Review) -> str:
-    """Annotations of GitHub: an error for each kind of failure, at the first changed file of its cause."""
+    """GitHub annotations: an error for each kind of failure, at the first changed file of its cause."""
     commands = []
     for cause in review.causes:
         place = {"file": f"vllm/{cause.files[0]}"} if cause.files else {}

@@ -1,4 +1,4 @@
-"""Reviews a change of vLLM: finds what it can affect, runs the parts, and makes the verdict."""
+"""Reviews a change to vLLM: finds what it can affect, runs the parts, and makes the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vllm-harness run --changed`: the tests of the suites that a change of vLLM's code can affect."""
+"""`vllm-harness run --changed`: the tests of the suites that a change to vLLM's code can affect."""
 
 from __future__ import annotations
 

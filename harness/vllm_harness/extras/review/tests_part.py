@@ -1,4 +1,4 @@
-"""The part of a review that runs the tests of the suites that a change of the serving code can affect."""
+"""The part of a review that runs the tests of the suites that a change to the serving code can affect."""
 
 from __future__ import annotations
 

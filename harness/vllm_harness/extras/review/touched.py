@@ -1,4 +1,4 @@
-"""Finds the families and HTTP APIs that a change of vLLM's files can affect."""
+"""Finds the families and HTTP APIs that a change to vLLM's files can affect."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Unchanged:
 
 
 def cells_before() -> RegressionRun:
-    """The run that stores the cells of unchanged code; a change of any file below `_REGRESSION` renews it."""
+    """The run that stores the cells of unchanged code; a change to any file below `_REGRESSION` renews it."""
     digest = hashlib.sha256()
     for path in sorted(_REGRESSION.rglob("*.py")):
         digest.update(path.read_bytes())

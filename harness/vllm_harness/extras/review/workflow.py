@@ -65,7 +65,7 @@ def is_vllm(project: Path) -> bool:
 
 
 def write_workflow(project: Path, entry: NewEntry) -> list[FileStep]:
-    """Writes a workflow of GitHub: it reviews changes of vLLM, or runs the first test, which is added too.
+    """Writes a GitHub workflow: it reviews changes to vLLM, or runs the first test, which is added too.
 
     Args:
         project: the folder of the project.

@@ -47,7 +47,7 @@ class JinjaTemplate:
 
         Args:
             mutable: whether the template may change lists, which that environment refuses.
-            given: changes of each message before the template sees it.
+            given: changes to each message before the template sees it.
             variables: the variables of the template other than the conversation.
 
         Raises:

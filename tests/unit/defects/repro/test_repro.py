@@ -155,7 +155,7 @@ def modules_to(defect_id: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_a_parser_s_verdict_needs_few_modules() -> None:
+def test_the_verdict_of_a_parser_needs_few_modules() -> None:
     modules = modules_to("apertus-call-with-an-empty-name")
     assert "vllm_harness._server.remote" in modules
     assert len(modules) <= MOST_MODULES, "import what this walk does not need where it is needed"

@@ -62,7 +62,7 @@ def other(**values: str) -> HarnessIdentity:
         ({"vllm": "0.31.0"}, "another vllm-0.31.0-cpu.lock"),
         ({"format": 1}, "has format 1"),
         ({"harness": other(version="0.0.9", code="0")}, r"contains vllm-harness 0\.0\.9, but"),
-        ({"harness": other(code="0")}, "with other code, but"),
+        ({"harness": other(code="0")}, "with different code, but"),
         ({"harness": other(tests="0")}, "the tests in .* differ from those of this checkout"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs the steps of the composite action from its YAML, as a runner of GitHub does, in a bare home."""
+"""Runs the steps of the composite action from its YAML, as a GitHub runner does, in an empty home folder."""
 
 from __future__ import annotations
 

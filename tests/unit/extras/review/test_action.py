@@ -1,4 +1,4 @@
-"""The action of GitHub: its steps run from its YAML, on a change that needs no environment to be judged."""
+"""The GitHub action: its steps run from its YAML, on a change that needs no environment to be judged."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from vllm_harness.extras.review.workflow import WORKFLOW
 
 @pytest.mark.parametrize("name", steps())
 def test_a_step_is_a_valid_script(name: str) -> None:
-    subprocess.run(["bash", "-n"], input=steps()[name]["run"], text=True, check=True)
-    assert "${{" not in steps()[name]["run"], "an expression in a script runs what a pull request names"
+    script = steps()[name]["run"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "${{" not in script, "an expression in a script would let a pull request inject commands"
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def runner(tmp_path: Path) -> Runner:
     return runner
 
 
-def test_the_step_reviews_a_change_of_the_documentation(runner: Runner, tmp_path: Path) -> None:
+def test_the_step_reviews_a_change_to_the_documentation(runner: Runner, tmp_path: Path) -> None:
     tree = tree_of(tmp_path / "vllm-src")
     commit(tree, {"docs/index.md": "# New"})
     result = runner.run(steps()["Review the change"], tree)

@@ -128,7 +128,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         measured([tmp_path])
 
 
-def test_the_package_s_results_pass_enough_tests_and_name_known_defects() -> None:
+def test_the_results_in_the_package_pass_enough_tests_and_name_known_defects() -> None:
     newest, *_ = runs = read()
     assert newest.tests == "0.33.0"
     assert newest.share >= 0.85

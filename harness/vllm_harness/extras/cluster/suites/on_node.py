@@ -18,7 +18,7 @@ from vllm_harness._runs.records import AnyRecord, End, Header
 from vllm_harness.extras.cluster.tests_root import root_of_tests
 
 RAN = (0, 1, 5)
-"""Exit codes of pytest after which records are complete: tests passed, tests failed, no test applies."""
+"""Exit codes of pytest after which records are complete: tests passed, tests failed, no tests collected."""
 SHOWN_LINES = 15
 END_S = 15.0
 

@@ -365,7 +365,7 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
     const other = twin && (twin.final ?? twin.accumulated ?? twin.answer);
     if (own != null && other != null) {
       const streamed: [string, Exchange["answer"]] = ["streamed", exchange.events ? own : other];
-      found.push({ name: "Streamed and not", left: streamed, right: ["not streamed", exchange.events ? other : own] });
+      found.push({ name: "Streamed and not streamed", left: streamed, right: ["not streamed", exchange.events ? other : own] });
     }
     return found;
   }, [exchange, all]);
