@@ -13,7 +13,7 @@ from vllm_harness._errors import UsageError
 from vllm_harness._exchange.endpoint import API_PATHS
 from vllm_harness._exchange.server import VllmServer
 from vllm_harness._machine.tasks import pool_of
-from vllm_harness._protocol import apply_known
+from vllm_harness._protocol import KnownDeviation, apply_known
 from vllm_harness._scenarios import known_defects, mismatches, prompts
 from vllm_harness._scenarios.conversation import converse
 from vllm_harness._scenarios.format import Scenario
@@ -129,13 +129,16 @@ def run(
             if not scripted:
                 _compare_meanings(conversations)
         finally:
-            known = known_deviations(server.entry.name, version, registry)
-            for conversation in conversations:
-                conversation.findings = apply_known(conversation.findings, known, version)
-                for turn in conversation.turns:
-                    turn.findings = apply_known(turn.findings, known, version)
+            _mark_known(conversations, known_deviations(server.entry.name, version, registry), version)
             known_defects.mark(scenario, conversations, named, missing_on=missing_on)
     return conversations
+
+
+def _mark_known(conversations: Sequence[Conversation], known: Sequence[KnownDeviation], version: str) -> None:
+    for conversation in conversations:
+        conversation.findings = apply_known(conversation.findings, known, version)
+        for turn in conversation.turns:
+            turn.findings = apply_known(turn.findings, known, version)
 
 
 def _check_scriptable(scenario: Scenario) -> None:
