@@ -222,9 +222,10 @@ def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
 
 
 def test_an_answer_of_another_process_is_an_error(launch: Plan) -> None:
+    """The error names that process, whether its answer or vLLM's end is seen first."""
     with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
         server.start()
-    assert f"pid {os.getpid()}" in caught.value.message
+    assert f"pid {os.getpid()}" in str(caught.value)
 
 
 def test_port_taken_in_the_log_of_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

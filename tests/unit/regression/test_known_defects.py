@@ -101,7 +101,7 @@ def test_similar_defects_of_other_families_are_shown() -> None:
     show_explained(plain_console(screen), [elsewhere], explained, every=False, commands=False)
     assert FAILURES in screen.lines
     (line,) = (line for line in screen.lines if line.startswith("1 failures of hermes resemble lost,"))
-    assert "of longcat, dots:" in line.replace("\n", " ")
+    assert "for longcat, dots:" in line.replace("\n", " ")
 
 
 def test_similar_defects_of_the_same_parser_come_first() -> None:
