@@ -18,6 +18,11 @@ _LEFT_OUT = {"__pycache__", "_version.py"}
 _VERSION_FILE = "__version__ = version = {version!r}\n__version_tuple__ = version_tuple = {parts!r}\n"
 
 
+def has_vllm(folder: Path) -> bool:
+    """Whether a folder has vLLM's Python code, as a checkout or an unpacked source distribution has."""
+    return (folder / "vllm" / "__init__.py").is_file()
+
+
 @dataclass(frozen=True)
 class Tree:
     """A working tree.
@@ -36,7 +41,7 @@ class Tree:
     @classmethod
     def at(cls, path: Path) -> Tree:
         """Reads the tree in a folder. Raises UsageError if it has no vLLM."""
-        if not (path / "vllm" / "__init__.py").is_file():
+        if not has_vllm(path):
             raise UsageError(
                 f"{path} is not a working tree of vLLM: it has no vllm/__init__.py",
                 hint="name the folder of a checkout, or of an unpacked source distribution",

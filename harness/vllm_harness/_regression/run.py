@@ -253,8 +253,9 @@ def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
         delivery = _delivery(answer)
         if mismatches:
             by_delivery.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
-            wanted = json.dumps(expected_of(case, judged, answer), ensure_ascii=False)[:EXAMPLE_LENGTH]
-            expected.setdefault(delivery, wanted)
+            if delivery not in expected:
+                wanted = json.dumps(expected_of(case, judged, answer), ensure_ascii=False)
+                expected[delivery] = wanted[:EXAMPLE_LENGTH]
         if mismatches or delivery.api is not None:
             examples.setdefault(delivery, _example(answer))
     has_one_answer = case.expected.meaning is not None

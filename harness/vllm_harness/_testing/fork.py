@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn
 import psutil
 import pytest
 
+from vllm_harness._machine import interrupts
 from vllm_harness._server.remote import RemoteServer
 from vllm_harness._server.supervisor import die_with_parent
 from vllm_harness._testing import progress
@@ -187,7 +188,7 @@ def _run(
 ) -> NoReturn:
     """Runs chunks until none is left, and exits: if it returned, it would run the parent's cleanup."""
     try:
-        for number in signal.SIGHUP, signal.SIGINT, signal.SIGTERM:
+        for number in interrupts.SIGNALS:
             signal.signal(number, lambda *_: None)  # the parent ends this process
         sender = _Sender(session.config, writer)
         _send_only(session.config, sender)

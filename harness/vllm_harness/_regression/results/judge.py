@@ -243,7 +243,7 @@ def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) 
 
 def how(expected: str, actual: str) -> str:
     """Returns how a text differs, as a `How`; empty if no `How` describes the difference."""
-    before, after = _common_start(expected, actual), _common_start(expected[::-1], actual[::-1])
+    before, after = common_start(expected, actual), common_start(expected[::-1], actual[::-1])
     if len(actual) < len(expected) and before + after >= len(actual):
         return How.LOST
     if len(actual) > len(expected) and before + after >= len(expected):
@@ -254,7 +254,8 @@ def how(expected: str, actual: str) -> str:
     return How.REORDERED if sorted(actual) == sorted(expected) else ""
 
 
-def _common_start(left: str, right: str) -> int:
+def common_start(left: str, right: str) -> int:
+    """Returns how many characters two texts have in common at their start."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((place for place, (one, other) in pairs if one != other), min(len(left), len(right)))
 

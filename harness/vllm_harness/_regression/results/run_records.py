@@ -23,6 +23,11 @@ def target_of(cell: Cell) -> TargetRecord:
     )
 
 
+def case_id(group: str, name: str) -> str:
+    """The id of a case in the records; cases of several groups may have the same name."""
+    return f"{group}: {name}"
+
+
 def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterator[CaseRecord]:
     """Yields the records of a cell's cases; `known` has each family's defects (`known_defects.by_family`).
 
@@ -32,7 +37,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
     if cell.start_error:
         reason = cell.start_error.partition("\n")[0]
         yield CaseRecord(
-            id=f"{cell.group}: the parsers are made",
+            id=case_id(cell.group, "the parsers are made"),
             target=target,
             group=cell.group,
             outcome=Outcome.FINDING,
@@ -45,7 +50,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
         not_held = (f"{delivery} was not judged: {why}" for delivery, why in result.not_held.items())
         first = next((finding for finding in findings if finding.counts), None) or next(iter(findings), None)
         yield CaseRecord(
-            id=f"{cell.group}: {name}",
+            id=case_id(cell.group, name),
             target=target,
             group=cell.group,
             title=f"{name} ({result.topic})",

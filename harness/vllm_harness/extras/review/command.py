@@ -11,6 +11,7 @@ from typing import get_args
 import typer
 
 from vllm_harness._environments.spec import parse
+from vllm_harness._environments.tree import has_vllm
 from vllm_harness._errors import HarnessError, UsageError
 from vllm_harness._files.paths import run_folder
 from vllm_harness._machine import interrupts
@@ -68,7 +69,7 @@ def review(
     """
     if context.invoked_subcommand:
         return
-    if not head and not Path("vllm", "__init__.py").is_file():
+    if not head and not has_vllm(Path()):
         raise UsageError(
             "this folder is not a checkout of vLLM", hint="name one: --head tree:/path/to/vllm@0.32.0"
         )

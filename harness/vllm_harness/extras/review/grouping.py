@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
 
-from vllm_harness._defects.entry import Severity
 from vllm_harness.extras.review.verdict import Cause, FailureKind, ShownFailure
-
-_SEVERITIES: tuple[str, ...] = get_args(Severity)
+from vllm_harness.extras.triage.severity import SEVERITIES
 
 
 def causes_of(
@@ -54,4 +51,5 @@ def _size(failure: ShownFailure) -> tuple[bool, bool, int, int]:
 
 
 def _badness(kind: FailureKind) -> int:
-    return _SEVERITIES.index(kind.severity) if kind.severity in _SEVERITIES else len(_SEVERITIES)
+    ranks: dict[str, int] = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+    return ranks.get(kind.severity, len(ranks))

@@ -10,7 +10,7 @@ from textwrap import dedent
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._protocol.formats import workflow_command
 from vllm_harness._regression.results.known_defects import by_family, parser_defects
-from vllm_harness._regression.results.run_records import cases_of, target_of
+from vllm_harness._regression.results.run_records import case_id, cases_of, target_of
 from vllm_harness._runs.folder import RunWriter
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord, case_outcome
 from vllm_harness._runs.report.junit import junit
@@ -127,14 +127,11 @@ def write_records(review: Review, results: Sequence[PartResult], writer: RunWrit
     """Writes the cases after the change as records, of which only regressions count as findings."""
     known = by_family(parser_defects(load_defects()))
     for result in results:
-        failures = {(each.family, each.group, each.case): each for each in result.failures}
+        failures = {(each.family, case_id(each.group, each.case)): each for each in result.failures}
         for cell in result.cells:
             writer.write(target_of(cell))
             for case in cases_of(cell, known):
-                failure = failures.pop(
-                    (cell.family, cell.group, case.id.removeprefix(f"{cell.group}: ")), None
-                )
-                writer.write(_judged(case, failure))
+                writer.write(_judged(case, failures.pop((cell.family, case.id), None)))
         for failure in failures.values():
             target = TargetRecord(id=failure.family, title=failure.family, vllm=review.head)
             writer.write(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from vllm_harness._defects.registry import load_defects
 from vllm_harness._environments.under_test import VllmUnderTest
@@ -68,7 +67,7 @@ def requested_again(
         names = {name for family, group, name in by_case if (family, group) == place}
         if not names:
             continue
-        chosen = replace(cases, cases=tuple(case for case in cases.cases if case.name in names))
+        chosen = cases.only(names)
         try:
             with served_by(entry_of(cases.family), lane="scripted", vllm=head.environment) as server:
                 answers = request_all(server, cases.family, chosen.inputs)

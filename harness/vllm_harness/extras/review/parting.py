@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from vllm_harness._regression.results.judge import common_start
 from vllm_harness.extras.review.verdict import Message, Parting, Step
 
 _SHOWN = 60
@@ -28,7 +29,7 @@ def parting(expected: Message, actual: Message, steps: Sequence[Step] = ()) -> P
     ):
         where = name if name != "calls" else other
         if not _same(name, wanted.strip(), got.strip()):
-            edge = _common(wanted, got)
+            edge = common_start(wanted, got)
             return Parting(
                 where=where,
                 common=wanted[max(0, edge - _SHOWN) : edge],
@@ -58,11 +59,6 @@ def _same(name: str, wanted: str, got: str) -> bool:
 
 def _excerpt(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _common(wanted: str, got: str) -> int:
-    pairs = enumerate(zip(wanted, got, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(wanted), len(got)))
 
 
 def _wrong_from(expected: Message, steps: Sequence[Step]) -> int | None:

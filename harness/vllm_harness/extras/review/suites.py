@@ -12,7 +12,7 @@ from vllm_harness._terminal.tables import plain_console
 from vllm_harness.extras.review.change import Change
 from vllm_harness.extras.review.choice import touched_tests
 from vllm_harness.extras.review.coverage import TestLines, coverage_file, read_coverage
-from vllm_harness.extras.review.touched import APIS, touched_apis
+from vllm_harness.extras.review.touched import ignoring, touched_apis, untouched_apis
 
 console = plain_console()
 
@@ -73,9 +73,8 @@ def _model(test: TestLines) -> str:
 
 def _ignored_by_api(change: Change) -> list[str]:
     """The pytest options that leave out the test files of APIs that the change cannot affect."""
-    touched = touched_apis(change.package, change.files)
-    untouched = [api for api in APIS if api not in touched]
+    untouched = untouched_apis(touched_apis(change.package, change.files))
     if untouched:
         names = ", ".join(api.name for api in untouched)
         console.print(f"the tests of {names} alone are left out")
-    return [f"--ignore-glob=*/{api.tests}" for api in untouched]
+    return ignoring(untouched)

@@ -20,7 +20,7 @@ from vllm_harness.extras.review.choice import touched_tests
 from vllm_harness.extras.review.coverage import coverage_file, read_coverage
 from vllm_harness.extras.review.parsers import PartResult
 from vllm_harness.extras.review.scope import Scope
-from vllm_harness.extras.review.touched import APIS
+from vllm_harness.extras.review.touched import ignoring, untouched_apis
 from vllm_harness.extras.review.verdict import Message, Named, ShownFailure
 
 NAME = "tests"
@@ -80,15 +80,13 @@ def _chosen(
     )
     if tests is not None:
         return [str(root / test.test) for test in tests], None
-    untouched = [api for api in APIS if api not in scope.apis]
-    ignored = [f"--ignore-glob=*/{api.tests}" for api in untouched]
     names = ", ".join(api.name for api in scope.apis)
     remark = Named(
         what="a choice of tests by the lines that they run",
         reason="there is no map of lines for this vLLM (`vllm-harness mutants serving --measure` makes one), "
         f"so the suites of {names} ran on {MODEL}",
     )
-    return [*(str(root / suite) for suite in SUITES), *ignored], remark
+    return [*(str(root / suite) for suite in SUITES), *ignoring(untouched_apis(scope.apis))], remark
 
 
 def _results(root: Path, tests: Sequence[str], spec: str, folder: Path) -> dict[str, CaseRecord]:

@@ -122,6 +122,16 @@ def touched_apis(package: Path, changed: Collection[str]) -> tuple[ApiCode, ...]
     return tuple(api for api in APIS if not reached[api].isdisjoint(changed))
 
 
+def untouched_apis(touched: Collection[ApiCode]) -> list[ApiCode]:
+    """The other APIs."""
+    return [api for api in APIS if api not in touched]
+
+
+def ignoring(apis: Iterable[ApiCode]) -> list[str]:
+    """The pytest options that leave out the test files of these APIs alone."""
+    return [f"--ignore-glob=*/{api.tests}" for api in apis]
+
+
 def _shared(sources: Package) -> Iterator[Import]:
     """The imports of the APIs' code in modules outside their packages."""
     words = [package.rpartition(".")[2] for package in _PACKAGES]

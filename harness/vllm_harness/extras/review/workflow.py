@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vllm_harness._environments.tree import has_vllm
 from vllm_harness._files.paths import data_path
 from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH, FileState, FileStep, NewEntry, own_files
 
@@ -59,11 +60,6 @@ jobs:
 """
 
 
-def is_vllm(project: Path) -> bool:
-    """Whether a project is a checkout of vLLM, of which changes are reviewed."""
-    return (project / "vllm" / "__init__.py").is_file()
-
-
 def write_workflow(project: Path, entry: NewEntry) -> list[FileStep]:
     """Writes a GitHub workflow: it reviews changes to vLLM, or runs the first test, which is added too.
 
@@ -71,7 +67,7 @@ def write_workflow(project: Path, entry: NewEntry) -> list[FileStep]:
         project: the folder of the project.
         entry: the model entry of the first test.
     """
-    if not is_vllm(project):
+    if not has_vllm(project):
         text = _TESTS.replace("{model}", entry.name).replace("{lane}", entry.lane)
         step = _written(project, WORKFLOW, text, "runs the first test for each pull request")
         return [*own_files(project, entry), step]

@@ -15,8 +15,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
 from vllm_harness._errors import UsageError
+from vllm_harness.extras.templates.conversations import Message
 
-Message = dict[str, Any]
 T = TypeVar("T")
 Change = Callable[[Message], Message]
 TODAY = datetime(2026, 1, 1)

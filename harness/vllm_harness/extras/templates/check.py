@@ -18,7 +18,14 @@ from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import ChatTemplateError
 from vllm_harness.extras.templates.comparison import Comparison, NewDifference, shapes_of
 from vllm_harness.extras.templates.conversations import drawn, plain
-from vllm_harness.extras.templates.pairs import NamedDifference, Pair, file_of, load_pairs, template_of
+from vllm_harness.extras.templates.pairs import (
+    NamedDifference,
+    Pair,
+    file_of,
+    load_pairs,
+    proves,
+    template_of,
+)
 
 DRAWS = 300
 """The number of turns that are drawn for each dialect."""
@@ -74,7 +81,7 @@ class DialectCheck:
     @property
     def verified(self) -> bool:
         """Whether a template of the vendor, or a copy of it, writes what the dialect renders."""
-        return self.template is not None and self.provenance != "vLLM's example" and not self.new
+        return proves(self.provenance) and not self.new
 
     def as_json(self) -> dict[str, Any]:
         """The result as a JSON object."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
+from vllm_harness._regression.results.judge import common_start
 from vllm_harness._scripted.dialects import Dialect, DialectError
 from vllm_harness._scripted.dialects.form import Form
 from vllm_harness._scripted.meaning import Meaning
@@ -21,8 +21,6 @@ from vllm_harness.extras.templates.conversations import (
 )
 from vllm_harness.extras.templates.pairs import NamedDifference
 from vllm_harness.extras.templates.rewriting import rewritten
-
-_BEFORE, _AFTER = 20, 40
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,14 @@ class NewDifference:
     @property
     def excerpts(self) -> tuple[str, str]:
         """What each writes around the first character that differs."""
-        same = len(common_start(self.dialect, self.template))
-        start = max(0, same - _BEFORE)
-        return self.dialect[start : same + _AFTER], self.template[start : same + _AFTER]
+        return around_difference(self.dialect, self.template, before=20, after=40)
 
 
-def common_start(one: str, other: str) -> str:
-    """The longest text that both texts begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return one[: next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))]
+def around_difference(one: str, other: str, *, before: int, after: int) -> tuple[str, str]:
+    """Each text around the first character that differs, with so many characters before and after it."""
+    same = common_start(one, other)
+    place = slice(max(0, same - before), same + after)
+    return one[place], other[place]
 
 
 def shapes_of(dialect: Dialect) -> tuple[str, ...]:
@@ -81,7 +78,7 @@ class Comparison:
         self.met: Counter[str] = Counter()
         self._form = form
         prompt = template([USER], [TOOL], generate=True)
-        self._before = common_start(prompt, template([USER], [TOOL], generate=False))
+        self._before = prompt[: common_start(prompt, template([USER], [TOOL], generate=False))]
         self._opening = prompt.removeprefix(self._before)
         self._following = {shape: self._what_follows(plain(shape).meaning) for shape in ("text", "call")}
 
@@ -111,7 +108,7 @@ class Comparison:
         following = self._following["call" if turn.meaning.calls else "text"]
         if expected.startswith(written) and following.startswith(expected[len(written) :]):
             return None
-        same = len(self._before) + len(common_start(expected, written))
+        same = len(self._before) + common_start(expected, written)
         return NewDifference(turn.shape, expected, written, self.template.line_at(messages, [TOOL], same))
 
     def _what_follows(self, meaning: Meaning) -> str:
@@ -140,8 +137,7 @@ class Comparison:
             changed = text
             if difference.arguments is not None and self._form is not None:
                 changed = rewritten(self._form, meaning, changed, difference.arguments)
-            if difference.pattern is not None:
-                changed = re.sub(difference.pattern, difference.write, changed, flags=re.DOTALL)
+            changed = difference.replaced_in(changed)
             self.met[difference.name] += changed != text
             text = changed
         return text

@@ -9,14 +9,13 @@ from typing import Any
 from vllm_harness.extras.templates.chat_template import (
     ChatTemplate,
     ChatTemplateError,
-    Message,
     with_json_arguments,
 )
-from vllm_harness.extras.templates.comparison import common_start
+from vllm_harness.extras.templates.comparison import around_difference
+from vllm_harness.extras.templates.conversations import Message
 
 Given = tuple[list[Message], list[Message]]
 _REASONING = ("reasoning", "reasoning_content")
-_BEFORE, _AFTER = 20, 60
 
 
 def deviation(
@@ -42,9 +41,8 @@ def deviation(
                     return name
             except ChatTemplateError:
                 continue
-    same = len(common_start(expected, prompt))
-    place = slice(max(0, same - _BEFORE), same + _AFTER)
-    return f"the prompt has {prompt[place]!r}, the template makes {expected[place]!r}"
+    made, got = around_difference(expected, prompt, before=20, after=60)
+    return f"the prompt has {got!r}, the template makes {made!r}"
 
 
 def _without_reasoning(messages: list[Message], tools: list[Message]) -> Iterator[Given]:

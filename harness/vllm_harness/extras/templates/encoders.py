@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.extras.templates.chat_template import ChatTemplateError, Message, with_json_arguments
+from vllm_harness.extras.templates.chat_template import ChatTemplateError, with_json_arguments
+from vllm_harness.extras.templates.conversations import Message
 
 
 @dataclass(frozen=True)

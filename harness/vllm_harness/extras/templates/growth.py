@@ -6,21 +6,19 @@ model wrote it, the prompt breaks off there, and all tokens behind that place ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vllm_harness._regression.results.judge import common_start
 from vllm_harness._scripted.dialects import Dialect, find_dialect
 from vllm_harness._scripted.families import Family
 from vllm_harness._scripted.meaning import Meaning
 from vllm_harness._terminal.status import Progress, quiet
 from vllm_harness.extras.templates.chat_template import ChatTemplate, ChatTemplateError
-from vllm_harness.extras.templates.comparison import common_start, shapes_of
+from vllm_harness.extras.templates.comparison import around_difference, shapes_of
 from vllm_harness.extras.templates.conversations import TOOL, USER, Message, messages_of, plain, what_follows
 from vllm_harness.extras.templates.pairs import NamedDifference, file_of, load_pairs, template_of
-
-_BEFORE, _AFTER = 12, 24
 
 
 @dataclass(frozen=True)
@@ -88,10 +86,8 @@ def growth_of(
             breaks.append(Break(shape, "", f"(the template raises: {error})", None))
             continue
         if not after.startswith(before):
-            same = len(common_start(before, after))
-            place = slice(max(0, same - _BEFORE), same + _AFTER)
-            line = template.line_at(messages, [TOOL], same)
-            breaks.append(Break(shape, before[place], after[place], line))
+            line = template.line_at(messages, [TOOL], common_start(before, after))
+            breaks.append(Break(shape, *around_difference(before, after, before=12, after=24), line))
     broken = {each.shape for each in breaks}
     return Growth(family, tuple(shape for shape in shapes if shape not in broken), tuple(breaks))
 
@@ -99,6 +95,6 @@ def growth_of(
 def _by_real_model(dialect: Dialect, meaning: Meaning, differences: Sequence[NamedDifference]) -> str:
     text = dialect.render(meaning)
     for each in differences:
-        if each.of_stand_in and each.pattern:
-            text = re.sub(each.pattern, each.write, text, flags=re.DOTALL)
+        if each.of_stand_in:
+            text = each.replaced_in(text)
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,6 +53,10 @@ class NamedDifference(StrictModel):
         Literal["sorted keys", "without nulls", "python values", "python scalars", "json in python"] | None
     ) = None
 
+    def replaced_in(self, text: str) -> str:
+        """The text with the pattern replaced; unchanged if the difference has no pattern."""
+        return text if self.pattern is None else re.sub(self.pattern, self.write, text, flags=re.DOTALL)
+
     @property
     def raises(self) -> bool:
         """Whether the template raises an error, instead of writing another text."""
@@ -82,8 +87,13 @@ class Pair(StrictModel):
 
     @property
     def proves(self) -> bool:
-        """Whether the template says what a model writes; an example of vLLM says what its parser expects."""
-        return self.provenance != "vLLM's example"
+        """Whether the template says what a model writes."""
+        return proves(self.provenance)
+
+
+def proves(provenance: str | None) -> bool:
+    """Whether a template says what a model writes; an example of vLLM says what its parser expects."""
+    return provenance not in (None, "vLLM's example")
 
 
 @cache
