@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_harness._regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness._regression.results.compare import PARSERS_ARE_MADE
 from vllm_harness._regression.results.known_defects import ParserDefect, explaining_ids, failure_in
 from vllm_harness._runs.records import CaseRecord, Outcome, RunFinding, TargetRecord, case_outcome
 from vllm_harness._scripted.families import title_of
@@ -37,7 +38,7 @@ def cases_of(cell: Cell, known: Mapping[str, Sequence[ParserDefect]]) -> Iterato
     if cell.start_error:
         reason = cell.start_error.partition("\n")[0]
         yield CaseRecord(
-            id=case_id(cell.group, "the parsers are made"),
+            id=case_id(cell.group, PARSERS_ARE_MADE),
             target=target,
             group=cell.group,
             outcome=Outcome.FINDING,
